@@ -1,0 +1,36 @@
+# make demo   set-up, then the main job on both reference models
+# make test   set-up, then lint, types and the fast tests
+PYTHON ?= python3.11
+BIN := .venv/bin
+STAMP := .venv/.lowtide-setup
+
+.PHONY: setup demo test test-slow lint format clean
+
+setup: $(STAMP)
+
+# Written last, so an interrupted set-up is done again; made anew when the dependencies change.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "lowtide needs Python 3.11: '$(PYTHON)' is not on the PATH; set PYTHON=/path/to/python3.11"; exit 1; }
+	@command -v g++ >/dev/null || echo "note: no g++ found. lowtide works, but measures memory through torch.profiler instead of its allocator shim: slower, and blind to what other threads allocate. Install g++ and run again to change that."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n 2
+
+test-slow: setup
+	$(BIN)/pytest -m slow
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv out

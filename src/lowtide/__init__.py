@@ -1,0 +1,1 @@
+"""lowtide: PyTorch training that fits a number of bytes, bit for bit equal."""

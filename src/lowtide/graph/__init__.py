@@ -1,0 +1,1 @@
+"""The captured step: ops, storages, liveness, the program that runs it."""

@@ -1,0 +1,1 @@
+"""The reference models, from configurations, with random weights and synthetic batches."""

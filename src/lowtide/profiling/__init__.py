@@ -1,0 +1,1 @@
+"""Runs a captured step op by op and measures it."""

@@ -1,0 +1,1 @@
+"""What flows between the stages: frozen, torch-free, saved as versioned JSON."""

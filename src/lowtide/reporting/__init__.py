@@ -1,0 +1,1 @@
+"""Records in, files out: CSV, JSON, PNG."""

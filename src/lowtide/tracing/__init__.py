@@ -1,0 +1,1 @@
+"""Traces one whole training iteration into a StepGraph."""
