@@ -1,1 +1,21 @@
 """lowtide: PyTorch training that fits a number of bytes, bit for bit equal."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lowtide.graph.step_graph import StepGraph as StepGraph
+    from lowtide.tracing.capture import capture as capture
+
+# Loaded when first asked for: the planner and the command line start without torch.
+_PUBLIC = {
+    "StepGraph": "lowtide.graph.step_graph",
+    "capture": "lowtide.tracing.capture",
+}
+__all__ = ["StepGraph", "capture"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'lowtide' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -7,3 +7,15 @@ class LowtideError(Exception):
 
 class InputError(LowtideError):
     """A file, an option or an argument is not what it must be."""
+
+
+class CaptureError(LowtideError):
+    """The training step cannot be captured; the message names the user's line and what to do."""
+
+
+class BatchMismatch(LowtideError):
+    """A batch does not have the shapes and dtypes that the graph was captured for."""
+
+
+class ProfileError(LowtideError):
+    """What was measured contradicts what the graph promises; a bug in lowtide or in a kernel's meta function."""

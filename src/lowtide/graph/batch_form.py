@@ -1,0 +1,81 @@
+"""How a batch is taken apart, checked, and put together again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from lowtide.errors import BatchMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLeaf:
+    """What the graph takes for granted about one tensor of the batch; its values are not among it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "TensorLeaf":
+        """The signature of `tensor`."""
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.device, tuple(tensor.stride()))
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)} on {self.device}"
+
+
+@dataclass(frozen=True)
+class BatchForm:
+    """The structure of a batch: which leaves are tensors of what kind, and the constants between them."""
+
+    spec: pytree.TreeSpec
+    wrapper: type | None
+    paths: tuple[str, ...]
+    leaves: tuple[TensorLeaf | object, ...]
+
+    @classmethod
+    def of(cls, batch: Any) -> "BatchForm":
+        """Read the form off an example."""
+        wrapper = type(batch) if isinstance(batch, Mapping) and not isinstance(batch, dict) else None
+        paths, spec = pytree.tree_flatten_with_path(dict(batch) if wrapper else batch)
+        leaves = tuple(TensorLeaf.of(x) if isinstance(x, Tensor) else x for _, x in paths)
+        return cls(spec, wrapper, tuple("batch" + pytree.keystr(path) for path, _ in paths), leaves)
+
+    @property
+    def tensor_paths(self) -> tuple[str, ...]:
+        """How a person would write each tensor of the batch, e.g. `batch['labels']`."""
+        return tuple(p for p, leaf in zip(self.paths, self.leaves, strict=True) if isinstance(leaf, TensorLeaf))
+
+    def tensors(self, batch: Any) -> list[Tensor]:
+        """The tensors of `batch`, in order, in the captured strides; BatchMismatch where it has another form."""
+        leaves, spec = pytree.tree_flatten(dict(batch) if self.wrapper and isinstance(batch, Mapping) else batch)
+        if spec != self.spec:
+            raise BatchMismatch(f"the batch has the structure {spec}, but the graph was captured for {self.spec}")
+        tensors = []
+        for path, expected, leaf in zip(self.paths, self.leaves, leaves, strict=True):
+            if not isinstance(expected, TensorLeaf):
+                if isinstance(leaf, Tensor) or leaf != expected:
+                    raise BatchMismatch(f"{path} is {leaf!r}, but the graph was captured for {expected!r}: capture again")
+                continue
+            if not isinstance(leaf, Tensor):
+                raise BatchMismatch(f"{path} is {leaf!r}, but the graph was captured for {expected}: capture again")
+            got = TensorLeaf.of(leaf)
+            if (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):
+                raise BatchMismatch(f"{path} is {got}, but the graph was captured for {expected}: capture again")
+            if got.stride != expected.stride:
+                leaf = torch.empty_strided(expected.shape, expected.stride, dtype=leaf.dtype, device=leaf.device).copy_(leaf)
+            tensors.append(leaf)
+        return tensors
+
+    def rebuild(self, tensors: Sequence[Tensor]) -> Any:
+        """A batch of this form around `tensors`."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, TensorLeaf) else leaf for leaf in self.leaves]
+        batch = pytree.tree_unflatten(leaves, self.spec)
+        return self.wrapper(batch) if self.wrapper else batch
+

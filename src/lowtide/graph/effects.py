@@ -1,0 +1,41 @@
+"""What an aten op does besides computing: which arguments it writes, whether it draws random numbers."""
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+# Ops that write running statistics although their schema says they do not:
+# op -> (name of the flag that must be true, names of the arguments written).
+_SILENT_WRITES: dict[OpOverload, tuple[str, tuple[str, ...]]] = {
+    aten.native_batch_norm.default: ("training", ("running_mean", "running_var")),
+    aten.cudnn_batch_norm.default: ("training", ("running_mean", "running_var")),
+    aten.miopen_batch_norm.default: ("training", ("running_mean", "running_var")),
+}
+
+
+def _named_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = [argument.name for argument in op._schema.arguments]
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def written_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that `op` writes into, as its schema says or, for batch norm, does not say."""
+    named = _named_arguments(op, args, kwargs)
+    written = [
+        named[argument.name]
+        for argument in op._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write and argument.name in named
+    ]
+    if op in _SILENT_WRITES:
+        flag, names = _SILENT_WRITES[op]
+        if named.get(flag):
+            written += [named[name] for name in names if named.get(name) is not None]
+    return written
+
+
+def is_random(op: object) -> bool:
+    """Does `op` advance the random generator?"""
+    return isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags

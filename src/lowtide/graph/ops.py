@@ -1,0 +1,71 @@
+"""The parts of a StepGraph: ops, the tensors they make, and the storages behind them."""
+
+from dataclasses import dataclass
+
+from torch import fx
+
+from lowtide.records.words import Phase, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes on the device; views of it cost nothing and keep it alive."""
+
+    index: int
+    name: str
+    """Of the parameter, buffer or batch tensor, or of the op that makes it."""
+    bytes: int
+    role: Role
+    resident: bool
+    """There before and after the step."""
+    maker: int | None
+    """Rank of the op that makes it; None for residents."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMade:
+    """One tensor that an op makes: new bytes, or a view of bytes that were there."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    storage: int
+    role: Role
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One call of the graph. `reads` and `writes` are storages, views resolved."""
+
+    rank: int
+    name: str
+    op: str
+    """The aten name, e.g. `aten.addmm.default`."""
+    phase: Phase
+    module: str
+    source: str
+    """The user's `file:line`; of a backward op, the line of the forward op behind it."""
+    outputs: tuple[TensorMade, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    """Storages that it makes or changes."""
+    makes: tuple[int, ...]
+    """Storages that do not exist before it."""
+    forward: int | None
+    """Of a backward op: rank of the forward op that it is the backward of."""
+    is_view: bool
+    """It touches no bytes: a second name for a storage."""
+    is_random: bool
+    is_effect: bool
+    """It changes something that outlives the step: a buffer, a parameter, the optimizer's state."""
+    node: fx.Node
+    items: tuple[fx.Node, ...]
+    """The `getitem` nodes that take its outputs apart."""
+
+    @property
+    def role(self) -> Role:
+        """The role of the first tensor that it makes; a parameter's for an update."""
+        return self.outputs[0].role if self.outputs else Role.OTHER

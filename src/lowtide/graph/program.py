@@ -1,0 +1,126 @@
+"""The graph as a Python program that drops each value after its last use, and the functions it calls."""
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from lowtide.graph.ops import Op
+from lowtide.graph.update import update
+
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Source and function of `step(inputs, optimizer, keep)`, which returns the graph's outputs.
+
+    `inputs` is a list that the program empties, so that it holds nothing longer than it needs it.
+    """
+
+    source: str
+    run: Callable[..., list[Any]]
+
+
+def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
+    """For each op, the values to drop behind it: those it reads for the last time or makes for nobody."""
+    last: dict[fx.Node, int] = {}
+    for op in ops:
+        for node in (op.node, *op.items):
+            last[node] = op.rank
+        for node in op.node.all_input_nodes:
+            last[node] = op.rank
+    for node in kept:
+        last.pop(node, None)
+    dead: list[list[str]] = [[] for _ in ops]
+    for node, rank in last.items():
+        if node.op != "placeholder" and not _holds_nothing(node):
+            dead[rank].append(node.name)
+    return dead
+
+
+def _holds_nothing(node: fx.Node) -> bool:
+    """An op whose outputs are taken apart is dropped at once; an update returns nothing."""
+    return node.target is update or any(user.target is operator.getitem for user in node.users)
+
+
+def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
+    """Generate and compile the program for `ops`, in their order."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    results = list(output.args[0])
+    names: dict[str, Any] = {"update": update}
+    placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
+    lines = ["def step(inputs, optimizer, keep):"]
+    lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
+    for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
+        lines.append("    " + call_text(op, names))
+        if op.items:
+            lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]
+            lines.append(f"    del {op.node.name}")
+        if dead:
+            lines.append(f"    del {', '.join(dead)}")
+    lines.append(f"    return [{', '.join(text_of(value, names) for value in results)}]")
+    source = "\n".join(lines) + "\n"
+    scope = dict(names)
+    exec(compile(source, "<lowtide program>", "exec"), scope)
+    return Program(source, scope["step"])
+
+
+def call_text(op: Op, names: dict[str, Any]) -> str:
+    """The line of Python that runs `op`; what it refers to is added to `names`."""
+    node = op.node
+    if node.target is update:
+        return f"update(optimizer, {arguments_text(node, names)}, keep)"
+    assert isinstance(node.target, OpOverload)
+    name = op.op.replace(".", "_")
+    names[name] = node.target._op
+    return f"{node.name} = {name}({arguments_text(node, names)})"
+
+
+def arguments_text(node: fx.Node, names: dict[str, Any]) -> str:
+    """The arguments of `node` as Python source."""
+    arguments = [text_of(argument, names) for argument in node.args]
+    return ", ".join(arguments + [f"{key}={text_of(value, names)}" for key, value in node.kwargs.items()])
+
+
+def text_of(value: Any, names: dict[str, Any]) -> str:
+    """`value` as Python source; what has no literal gets a name in `names`."""
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, list | tuple):
+        inside = ", ".join(text_of(item, names) for item in value)
+        return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f"float({str(value)!r})"
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    name = "_" + "".join(c if c.isalnum() else "_" for c in str(value))
+    if names.setdefault(name, value) != value:
+        raise AssertionError(f"two constants called {name}")
+    return name
+
+
+def prepare(
+    op: Op, values: dict[str, Any], optimizer: torch.optim.Optimizer
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Function and arguments of one op, with `values` by node name: the program, a line at a time."""
+    node = op.node
+    args = fx.node.map_arg(node.args, lambda argument: values[argument.name])
+    kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument.name])
+    if node.target is update:
+        return update, (optimizer, *args), {}
+    assert callable(node.target)
+    return node.target._op if isinstance(node.target, OpOverload) else node.target, args, kwargs
+
+
+def store(op: Op, made: Any, values: dict[str, Any]) -> None:
+    """Put what `op` made into `values`."""
+    if op.items:
+        for item in op.items:
+            values[item.name] = made[item.args[1]]
+    elif op.node.target is not update:
+        values[op.node.name] = made

@@ -1,0 +1,94 @@
+"""StepGraph: one whole training iteration as one graph, and what is known about each of its ops and storages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.listing import listing
+from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
+from lowtide.graph.ops import Op, Storage
+from lowtide.graph.program import Program, write_program
+from lowtide.graph.update import Kept
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """A captured step. `graph(batch)` runs it: one iteration of training, bit for bit eager's."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    form: BatchForm
+    graph: fx.Graph
+    ops: tuple[Op, ...]
+    storages: tuple[Storage, ...]
+    residents: tuple[Tensor, ...]
+    """The user's own tensors that the graph starts from, batch aside, in the order of the graph's inputs."""
+    layers: tuple[str, ...]
+    """Paths of the modules that own parameters."""
+    loose: tuple[Tensor, ...]
+    """Parameters that get a gradient although the optimizer does not hold them."""
+    extra: pytree.TreeSpec
+    """The structure of what the loss function returned beside the loss."""
+
+    def __call__(self, batch: Any, *, keep_gradients: bool = False) -> Any:
+        """Run one training step on `batch`; returns the detached loss.
+
+        Where the loss function returned a tuple, all of it comes back. With `keep_gradients` every parameter's
+        gradient is left in `.grad`, as eager training leaves it; without, it is dropped once the parameter has moved.
+        """
+        inputs = [*self.residents, *self.form.tensors(batch)]
+        kept: Kept | None = [] if keep_gradients else None
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad(), torch._C._DisableAutocast():
+            loss, *rest = self.program.run(inputs, self.optimizer, kept)
+        loose = [rest.pop() for _ in self.loose][::-1]
+        for parameter, gradient in (*(kept or ()), *zip(self.loose, loose, strict=True)):
+            parameter.grad = gradient if keep_gradients else None
+        if not self.extra.num_leaves:
+            return loss
+        return (loss, *pytree.tree_unflatten(rest, self.extra))
+
+    @cached_property
+    def program(self) -> Program:
+        """The generated Python program that runs the graph."""
+        return write_program(self.graph, self.ops)
+
+    @cached_property
+    def lifetimes(self) -> dict[int, Lifetime]:
+        """When each storage that is not resident is alive."""
+        return lifetimes(self.ops, self.storages, frozenset(self._kept()))
+
+    @cached_property
+    def live_bytes(self) -> list[int]:
+        """Bytes alive while each op runs, workspaces aside."""
+        return live_bytes(self.ops, self.storages, self.lifetimes)
+
+    @cached_property
+    def activations(self) -> tuple[ActivationUses, ...]:
+        """Every activation with its uses, in order of creation."""
+        return activation_uses(self.ops, self.storages)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Parameters, buffers, optimizer state, batch."""
+        return sum(storage.bytes for storage in self.storages if storage.resident)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the step runs."""
+        return self.residents[0].device
+
+    def _kept(self) -> Sequence[int]:
+        output = next(node for node in self.graph.nodes if node.op == "output")
+        names = {node.name for node in output.all_input_nodes}
+        return [made.storage for op in self.ops for made in op.outputs if made.name in names]
+
+    def __str__(self) -> str:
+        return listing(self)

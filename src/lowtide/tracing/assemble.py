@@ -1,0 +1,191 @@
+"""From the finished fx graph to a StepGraph: storages found, views resolved, roles given."""
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from lowtide.graph.effects import is_random, written_arguments
+from lowtide.graph.ops import Op, Storage, TensorMade
+from lowtide.graph.update import expected_state, update
+from lowtide.records.words import Phase, Role
+from lowtide.tracing.recorder import ORIGIN, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """One input of the graph."""
+
+    name: str
+    tensor: Tensor
+    role: Role
+
+
+@dataclass
+class _Storages:
+    """Gives each storage its number, by the identity of the fake tensors' storages."""
+
+    by_key: dict[int, int] = field(default_factory=dict)
+    found: list[Storage] = field(default_factory=list)
+
+    def add(self, name: str, size: int, role: Role, *, resident: bool, maker: int | None = None) -> int:
+        self.found.append(Storage(len(self.found), name, size, role, resident, maker))
+        return len(self.found) - 1
+
+    def of(self, value: Tensor) -> int | None:
+        return self.by_key.get(value.untyped_storage()._cdata)
+
+    def of_node(self, node: fx.Node) -> list[int]:
+        found = (self.of(value) for value in _tensors(node.meta.get("val")))
+        return [index for index in found if index is not None]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+
+
+def assemble(
+    graph: fx.Graph, inputs: Sequence[InputTensor], optimizer: Optimizer, gradients: Sequence[fx.Node]
+) -> tuple[tuple[Op, ...], tuple[Storage, ...]]:
+    """The ops and storages of `graph`, whose placeholders are `inputs` in this order."""
+    storages = _Storages()
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    _add_residents(storages, placeholders, inputs)
+    state = _add_state(storages, inputs, optimizer)
+    ranks: dict[int, int] = {}
+    ops: list[Op] = []
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        rank = len(ops)
+        origin: Origin = node.meta[ORIGIN]
+        ranks.setdefault(origin.call, rank)
+        items = tuple(user for user in node.users if user.target is operator.getitem)
+        if node.target is update:
+            ops.append(_update_op(rank, node, origin, storages, state))
+            continue
+        makes = []
+        for value in _tensors(node.meta["val"]):
+            if storages.of(value) is None:
+                index = storages.add(
+                    node.name, value.untyped_storage().nbytes(), Role.OTHER, resident=False, maker=rank
+                )
+                storages.by_key[value.untyped_storage()._cdata] = index
+                makes.append(index)
+        assert isinstance(node.target, OpOverload)
+        written = written_arguments(node.target, node.args, dict(node.kwargs))
+        changed = [s for argument in written if isinstance(argument, fx.Node) for s in storages.of_node(argument)]
+        values = [(item.name, item.meta["val"]) for item in items] or [(node.name, node.meta["val"])]
+        outputs = [
+            TensorMade(name, tuple(v.shape), str(v.dtype).removeprefix("torch."), storages.of(v) or 0, Role.OTHER)
+            for name, value in values
+            for v in _tensors(value)
+        ]
+        reads = dict.fromkeys(s for argument in node.all_input_nodes for s in storages.of_node(argument))
+        ops.append(
+            Op(
+                rank=rank,
+                name=node.name,
+                op=str(node.target),
+                phase=origin.phase,
+                module=origin.module,
+                source=origin.source,
+                outputs=tuple(outputs),
+                reads=tuple(reads),
+                writes=(*makes, *dict.fromkeys(changed)),
+                makes=tuple(makes),
+                forward=None if origin.forward_call is None else ranks.get(origin.forward_call),
+                is_view=not makes and not changed and bool(outputs),
+                is_random=is_random(node.target),
+                is_effect=bool(changed),
+                node=node,
+                items=items,
+            )
+        )
+    complete = {s for node in gradients for s in storages.of_node(node)}
+    found = _with_roles(storages.found, ops, complete)
+    return tuple(_with_output_roles(op, found) for op in ops), found
+
+
+def _add_residents(storages: _Storages, placeholders: Sequence[fx.Node], inputs: Sequence[InputTensor]) -> None:
+    by_real: dict[int, int] = {}
+    for node, given in zip(placeholders, inputs, strict=True):
+        real = given.tensor.untyped_storage()
+        index = by_real.get(real._cdata)
+        if index is None:
+            index = by_real[real._cdata] = storages.add(given.name, real.nbytes(), given.role, resident=True)
+        storages.by_key[node.meta["val"].untyped_storage()._cdata] = index
+
+
+def _add_state(storages: _Storages, inputs: Sequence[InputTensor], optimizer: Optimizer) -> dict[str, list[int]]:
+    """Storages of the optimizer's state, by parameter name."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return {
+        given.name: [
+            storages.add(f"{given.name}.{key}", size, Role.OPTIMIZER_STATE, resident=True)
+            for key, size in expected_state(optimizer, given.tensor).items()
+        ]
+        for given in inputs
+        if given.role is Role.PARAMETER and id(given.tensor) in held and given.tensor.requires_grad
+    }
+
+
+def _update_op(rank: int, node: fx.Node, origin: Origin, storages: _Storages, state: dict[str, list[int]]) -> Op:
+    parameters: list[fx.Node] = node.args[0]  # type: ignore[assignment]
+    gradients: list[fx.Node] = node.args[1]  # type: ignore[assignment]
+    moved = [s for p in parameters for s in (*storages.of_node(p), *state.get(p.meta["lowtide_name"], []))]
+    outputs = tuple(
+        TensorMade(
+            p.meta["lowtide_name"],
+            tuple(p.meta["val"].shape),
+            str(p.meta["val"].dtype).removeprefix("torch."),
+            storages.of_node(p)[0],
+            Role.PARAMETER,
+        )
+        for p in parameters
+    )
+    return Op(
+        rank=rank,
+        name=node.name,
+        op="lowtide.update",
+        phase=Phase.OPTIMIZER,
+        module=origin.module,
+        source=origin.source,
+        outputs=outputs,
+        reads=tuple(dict.fromkeys([*(s for g in gradients for s in storages.of_node(g)), *moved])),
+        writes=tuple(dict.fromkeys(moved)),
+        makes=(),
+        forward=None,
+        is_view=False,
+        is_random=False,
+        is_effect=True,
+        node=node,
+        items=(),
+    )
+
+
+def _with_roles(found: Sequence[Storage], ops: Sequence[Op], complete: set[int]) -> tuple[Storage, ...]:
+    """A parameter's complete gradient is a gradient; what forward makes and backward reads is an activation."""
+    read_later = {s for op in ops if op.phase is not Phase.FORWARD and not op.is_view for s in op.reads}
+    result = []
+    for storage in found:
+        role = storage.role
+        if not storage.resident and storage.maker is not None:
+            if storage.index in complete:
+                role = Role.GRADIENT
+            elif ops[storage.maker].phase is Phase.FORWARD and storage.index in read_later:
+                role = Role.ACTIVATION
+        result.append(replace(storage, role=role))
+    return tuple(result)
+
+
+def _with_output_roles(op: Op, storages: Sequence[Storage]) -> Op:
+    return replace(op, outputs=tuple(replace(made, role=storages[made.storage].role) for made in op.outputs))

@@ -1,0 +1,128 @@
+"""`lowtide.capture`: one whole training iteration as one graph."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.optim import Optimizer
+
+from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.update import parts, update
+from lowtide.records.words import Phase, Role
+from lowtide.tracing.assemble import InputTensor, assemble
+from lowtide.tracing.cleanup import drop_aliases, drop_dead, forget_shape_sources, gather_outputs, own_gradients, write_early
+from lowtide.tracing.functional import draws_become_pure, functionalize, lift_constants
+from lowtide.tracing.joint import Inputs, trace_joint
+from lowtide.tracing.loss import Loss, model_loss
+from lowtide.tracing.recorder import ORIGIN, Origin
+from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters
+from lowtide.tracing.source import user_line
+
+
+def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> StepGraph:
+    """Capture forward, backward and optimizer of one training step as one graph.
+
+    `batch` is a mapping (`model(**batch)`), a sequence (`model(*batch)`) or a tensor. `loss(model, batch)` returns the
+    scalar loss; without it the model's output has `.loss` or is itself the loss. Nothing runs and nothing of the
+    user's changes: tracing works on tensors without data. What cannot be captured raises CaptureError.
+    """
+    form = BatchForm.of(batch)
+    tensors = form.tensors(batch)
+    inputs = Inputs.of(model, optimizer)
+    refuse_early(model, optimizer, inputs, form)
+    joint = trace_joint(model, loss or model_loss, inputs, form, tensors)
+    constants = lift_constants(joint.module)
+    outside = {id(tensor): name for name, tensor in inputs.outside.items()}
+    refuse_stale_parameters(inputs, constants)
+    draws_become_pure(joint.module.graph)
+    joint.module.recompile()
+    given = [
+        *(InputTensor(name, tensor, Role.PARAMETER) for name, tensor in inputs.parameters.items()),
+        *(InputTensor(name, tensor, Role.OTHER) for name, tensor in inputs.buffers.items()),
+        *(InputTensor(path, tensor, Role.OTHER) for path, tensor in zip(form.tensor_paths, tensors, strict=True)),
+        *(
+            InputTensor(outside.get(id(t), f"constant.{k}"), t, Role.PARAMETER if id(t) in outside else Role.OTHER)
+            for k, t in enumerate(constants)
+        ),
+    ]
+    graph = functionalize(joint.module, [x.tensor for x in given]).graph
+    _batch_last(graph, given, len(inputs.parameters) + len(inputs.buffers), len(tensors))
+    drop_aliases(graph)
+    forget_shape_sources(graph)
+    by_name = {x.name: x.tensor for x in given}
+    gradients = _take_gradients(graph, joint.trainable, by_name)
+    drop_dead(graph)
+    gather_outputs(graph)
+    write_early(graph)
+    loose = _add_updates(graph, model, optimizer, by_name, gradients)
+    graph.lint()
+    ops, storages = assemble(graph, given, optimizer, list(gradients.values()))
+    return StepGraph(
+        model=model,
+        optimizer=optimizer,
+        form=form,
+        graph=graph,
+        ops=ops,
+        storages=storages,
+        residents=tuple(x.tensor for x in given[: len(given) - len(tensors)]),
+        layers=tuple(path for path, module in model.named_modules() if any(True for _ in module.parameters(False))),
+        loose=loose,
+        extra=joint.extra,
+    )
+
+
+def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) -> None:
+    """Reorder the inputs so that the batch comes last: parameters, buffers, constants, batch."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in placeholders[at : at + count]:
+        placeholders[-1].append(node)
+        placeholders.append(node)
+    given[:] = given[:at] + given[at + count :] + given[at : at + count]
+    ordered = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, x in zip(ordered, given, strict=True):
+        node.meta["lowtide_name"] = x.name
+        node._rename(_identifier(x.name))
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name).strip("_")
+
+
+def _take_gradients(graph: fx.Graph, trainable: Sequence[str], by_name: dict[str, Tensor]) -> dict[str, fx.Node]:
+    """Cut the gradients off the graph's outputs and make each the parameter's own; parameters without one drop out."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    results = list(output.args[0])
+    count = len(trainable)
+    there = [(n, g) for n, g in zip(trainable, results[len(results) - count :], strict=True) if g is not None]
+    owned = own_gradients(graph, [g for _, g in there], [by_name[n] for n, _ in there])
+    output.args = ([*results[: len(results) - count], *owned],)
+    return {name: node for (name, _), node in zip(there, owned, strict=True) if node is not None}
+
+
+def _add_updates(
+    graph: fx.Graph, model: nn.Module, optimizer: Optimizer, by_name: dict[str, Tensor], gradients: dict[str, fx.Node]
+) -> tuple[Tensor, ...]:
+    """Append the optimizer's updates; returns the parameters with a gradient that the optimizer does not hold."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    results = list(output.args[0])
+    results = results[: len(results) - len(gradients)]
+    names = {id(by_name[name]): name for name in gradients}
+    inputs = {node.meta["lowtide_name"]: node for node in graph.nodes if node.op == "placeholder"}
+    where = user_line()
+    updated: set[str] = set()
+    calls = max((n.meta[ORIGIN].call for n in graph.nodes if n.meta.get(ORIGIN)), default=0)
+    for part in parts(optimizer, [by_name[name] for name in gradients]):
+        together = [names[id(p)] for p in part]
+        calls += 1
+        with graph.inserting_before(output):
+            node = graph.call_function(update, ([inputs[n] for n in together], [gradients[n] for n in together]))
+        module = together[0].rpartition(".")[0] if len(together) == 1 else ""
+        node.meta[ORIGIN] = Origin(Phase.OPTIMIZER, module, where, calls)
+        label = together[0] if len(together) == 1 else "all" if len(together) == len(gradients) else f"group_{calls}"
+        node._rename(f"update_{_identifier(label)}")
+        updated.update(together)
+    rest = [name for name in gradients if name not in updated]
+    output.args = ([*results, *(gradients[name] for name in rest)],)
+    return tuple(by_name[name] for name in rest)

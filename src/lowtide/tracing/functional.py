@@ -1,0 +1,124 @@
+"""Makes a flat aten graph pure: in-place ops become out-of-place ones, except the final writes into the inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lowtide.graph.draw import DRAWS, draw
+from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
+
+aten = torch.ops.aten
+_FRESH = {
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.empty_strided.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+}
+
+
+class _Inherit(TorchDispatchMode):
+    """Gives the nodes of the new graph the Origin of the old node that is being interpreted."""
+
+    origin: Origin | None = None
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        mode = get_proxy_mode()
+        assert mode is not None, "functionalising works inside make_fx only"
+        last = mode.tracer.graph._root.prev
+        out = func(*args, **(kwargs or {}))
+        for node in new_nodes(mode.tracer.graph, last):
+            node.meta[ORIGIN] = self.origin
+        return out
+
+
+class _Replay(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule, inherit: _Inherit) -> None:
+        super().__init__(module)
+        self._inherit = inherit
+
+    def run_node(self, n: fx.Node) -> Any:
+        self._inherit.origin = n.meta.get(ORIGIN)
+        return super().run_node(n)
+
+
+def lift_constants(module: fx.GraphModule) -> list[Tensor]:
+    """Turn the tensors that the trace met outside its inputs into inputs too; returns them in order."""
+    graph = module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    lifted: dict[str, fx.Node] = {}
+    tensors: list[Tensor] = []
+    last = placeholders[-1]
+    for node in list(graph.nodes):
+        if node.op != "get_attr":
+            continue
+        target = str(node.target)
+        if target not in lifted:
+            value = module
+            for part in target.split("."):
+                value = getattr(value, part)
+            with graph.inserting_after(last):
+                last = graph.placeholder(f"constant_{len(tensors)}")
+            last.meta["val"] = node.meta.get("val")
+            lifted[target] = last
+            tensors.append(value)  # type: ignore[arg-type]
+        node.replace_all_uses_with(lifted[target])
+        graph.erase_node(node)
+    return tensors
+
+
+def draws_become_pure(graph: fx.Graph) -> None:
+    """Replace in-place random ops by `lowtide::draw` into the strides that eager draws into."""
+    for node in list(graph.nodes):
+        if node.target not in DRAWS:
+            continue
+        target, *numbers = node.args
+        value: FakeTensor = node.meta["val"]
+        numbers += [v for k, v in node.kwargs.items() if k != "generator"]
+        with graph.inserting_before(node):
+            drawn = graph.call_function(
+                draw,
+                (DRAWS[node.target], list(value.shape), list(value.stride())),
+                {"dtype": value.dtype, "device": value.device, "arguments": [float(x) for x in numbers if x is not None]},
+            )
+            drawn.meta = dict(node.meta)
+        if target.target in _FRESH and _first_use(target) is node:
+            node.replace_all_uses_with(drawn)
+            target.replace_all_uses_with(drawn, delete_user_cb=lambda user, node=node: user is not node)
+            graph.erase_node(node)
+            graph.erase_node(target)
+        else:
+            with graph.inserting_before(node):
+                copied = graph.call_function(aten.copy_.default, (target, drawn))
+                copied.meta = dict(node.meta)
+            node.replace_all_uses_with(copied)
+            graph.erase_node(node)
+    graph.lint()
+
+
+def _first_use(node: fx.Node) -> fx.Node | None:
+    place = {n: k for k, n in enumerate(node.graph.nodes)}
+    return min(node.users, key=place.__getitem__, default=None)
+
+
+def functionalize(module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule:
+    """The same computation without in-place ops; every node keeps its Origin."""
+    inherit = _Inherit()
+
+    def pure(*args: Tensor) -> Any:
+        with inherit:
+            return _Replay(module, inherit).run(*args)
+
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return make_fx(torch.func.functionalize(pure, remove="mutations"), tracing_mode="fake")(
+            *(tensor.detach() for tensor in inputs)
+        )
+

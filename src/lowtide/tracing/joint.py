@@ -1,0 +1,179 @@
+"""Traces forward and backward of one iteration into one flat aten graph, in-place ops still in it."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils.stateless import _reparametrize_module
+from torch.utils import _pytree as pytree
+
+from lowtide.errors import CaptureError, LowtideError
+from lowtide.graph.batch_form import BatchForm
+from lowtide.tracing.loss import Loss
+from lowtide.tracing.recorder import Recorder
+from lowtide.tracing.source import line_of
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tensors that a step starts from, by name; tied parameters and buffers stand once."""
+
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    outside: dict[str, Tensor]
+    """Parameters that the optimizer holds and the model does not, such as those of a loss module."""
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> "Inputs":
+        """Collect them; parameters are leaves that the user's own objects keep holding."""
+        parameters = dict(model.named_parameters())
+        known = {id(p) for p in parameters.values()}
+        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+        return cls(parameters, dict(model.named_buffers()), {f"outside.{k}": p for k, p in enumerate(held)})
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The flat graph; its outputs are the loss, what else `loss` returned, then a gradient or None per trainable."""
+
+    module: fx.GraphModule
+    trainable: tuple[str, ...]
+    extra: pytree.TreeSpec
+    """The structure of what `loss` returned beside the loss."""
+
+
+def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> Joint:
+    """Trace with fake tensors: no kernel runs, no memory is taken, nothing of the user's is changed."""
+    everything = inputs.parameters | inputs.outside
+    trainable = tuple(name for name, p in everything.items() if p.requires_grad)
+    extra: list[pytree.TreeSpec] = []
+
+    def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
+        recorder = Recorder(model)
+        own = {
+            name: tensor.detach().requires_grad_(inputs.parameters[name].requires_grad)
+            for name, tensor in zip(inputs.parameters, parameters, strict=True)
+        }
+        state = own | dict(zip(inputs.buffers, buffers, strict=True))
+        with recorder, torch.enable_grad(), _autocast_cache():
+            with _reparametrize_module(model, state, tie_weights=True), recorder.modules():
+                returned = loss(model, form.rebuild(leaves))
+                _refuse_leaks(model)
+                _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})
+            value, rest = _loss_and_rest(returned, loss)
+            tensors, spec = pytree.tree_flatten(rest)
+            extra.append(spec)
+            recorder.follow_backward(value)
+            wanted = [own.get(name, inputs.outside.get(name)) for name in trainable]
+            gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
+        return [value.detach(), *(x.detach() if isinstance(x, Tensor) else x for x in tensors), *gradients]
+
+    with _nothing_random_outside_torch(), _forked_rng():
+        try:
+            traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
+                list(inputs.parameters.values()), list(inputs.buffers.values()), list(batch)
+            )
+        except LowtideError:
+            raise
+        except Exception as error:
+            where = line_of(error)
+            raise CaptureError(
+                f"tracing the step failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}. "
+                "Run the same step eagerly: if that works, this op cannot be traced"
+            ) from error
+    return Joint(traced, trainable, extra[0])
+
+
+def _loss_and_rest(returned: Any, loss: Loss) -> tuple[Tensor, Any]:
+    """Split what the loss function returned, refusing what cannot be differentiated."""
+    name = getattr(loss, "__name__", "loss")
+    code = getattr(loss, "__code__", None)
+    where = f" ({code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno})" if code else ""
+    value, rest = (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
+    if not isinstance(value, Tensor):
+        raise CaptureError(f"{name}{where} must return the loss as a tensor (first, where it returns a tuple), not {type(value).__name__}")
+    if value.numel() != 1:
+        raise CaptureError(
+            f"the loss of {name}{where} has shape {list(value.shape)}, but backward starts from one number: "
+            "reduce it with .mean() or .sum()"
+        )
+    if value.grad_fn is None:
+        raise CaptureError(
+            f"the loss of {name}{where} does not depend on any trainable parameter, so there is no gradient: "
+            "look for torch.no_grad(), .detach() or frozen parameters on its way"
+        )
+    return value, rest
+
+
+@contextmanager
+def _autocast_cache() -> Iterator[None]:
+    """As eager does: with autocast a weight used twice is cast once, and its gradient is summed before the cast back.
+
+    make_fx switches the cache off; with it off, the sum would be rounded differently.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(True)
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
+        torch.set_autocast_cache_enabled(before)
+
+
+@contextmanager
+def _forked_rng() -> Iterator[None]:
+    """Tracing draws nothing, but a user's code may seed; the generators end where they began."""
+    with torch.random.fork_rng():
+        yield
+
+
+@contextmanager
+def _nothing_random_outside_torch() -> Iterator[None]:
+    """Refuse a forward that asks Python or numpy for random numbers: the trace would freeze what it got."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    yield
+    if random.getstate() != python or not _same(np.random.get_state(), numpy):  # noqa: NPY002
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        raise CaptureError(
+            "the step draws random numbers from Python's or numpy's generator, which a graph would repeat for ever: "
+            "draw them with torch, or outside the step and put them into the batch"
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> None:
+    """Where a forward assigns a new tensor to a buffer, write its value into the buffer that was there."""
+    for name, now in model.named_buffers():
+        before = buffers.get(name, now)
+        if now is before:
+            continue
+        if now.shape != before.shape or now.dtype != before.dtype:
+            raise CaptureError(
+                f"the step replaces the buffer {name!r} of shape {list(before.shape)} by one of {list(now.shape)}: "
+                "a captured step has fixed shapes, so keep the buffer's shape"
+            )
+        with torch.no_grad():
+            before.copy_(now)
+
+
+def _refuse_leaks(model: nn.Module) -> None:
+    """Refuse a forward that stores tensors on its modules: after the trace they would be fake ones."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, FakeTensor):
+                delattr(module, name)
+                raise CaptureError(
+                    f"{type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
+                    "which a captured step cannot do: return it from the loss function, or register a buffer"
+                )

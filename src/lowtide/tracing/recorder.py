@@ -1,0 +1,167 @@
+"""Notes for every traced op where it comes from: phase, module, the user's line, and the forward op behind a backward one."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn.modules import module as module_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lowtide.errors import CaptureError
+from lowtide.records.words import Phase
+from lowtide.tracing.source import inside_checkpoint, user_line
+
+ORIGIN = "lowtide_origin"
+aten = torch.ops.aten
+_EMBEDDINGS: dict[OpOverload, str] = {aten.embedding.default: "sparse", aten._embedding_bag.default: "sparse"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an op comes from."""
+
+    phase: Phase
+    module: str
+    source: str
+    call: int
+    """A number that all ops of one traced call share."""
+    forward_call: int | None = None
+    """Of a backward op: the call that it is the backward of."""
+
+
+def new_nodes(graph: fx.Graph, last: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that were appended to `graph` after `last`."""
+    node = graph._root.prev
+    while node is not last and node is not graph._root:
+        yield node
+        node = node.prev
+
+
+class Recorder(TorchDispatchMode):
+    """Sits above the tracer, sees every aten call, and writes an Origin on the nodes that the call makes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._modules: list[str] = [""]
+        self._calls = 0
+        self._by_sequence: dict[int, Origin] = {}
+        self._backward_of: Origin | None = None
+        self.phase = Phase.FORWARD
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        origin = self._origin()
+        mode = get_proxy_mode()
+        assert mode is not None, "the recorder works inside make_fx only"
+        graph = mode.tracer.graph
+        last = graph._root.prev
+        _refuse(func, args, kwargs, origin)
+        try:
+            out = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise CaptureError(_data_dependent(func, origin)) from error
+        except UnsupportedOperatorException as error:
+            raise CaptureError(
+                f"{func} at {origin.source} has no meta implementation, so its output cannot be known without running it: "
+                "register one with torch.library.register_fake"
+            ) from error
+        made = list(new_nodes(graph, last))
+        for node in made:
+            node.meta[ORIGIN] = origin
+        if made and self.phase is Phase.FORWARD:
+            # Autograd numbers its nodes as it makes them, just before the op itself runs.
+            self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, origin)
+        return out
+
+    def _origin(self) -> Origin:
+        self._calls += 1
+        if self.phase is Phase.FORWARD:
+            return Origin(self.phase, self._modules[-1], user_line(), self._calls)
+        behind = self._backward_of
+        if behind is None:
+            return Origin(self.phase, "", user_line(), self._calls)
+        return replace(behind, phase=self.phase, call=self._calls, forward_call=behind.call)
+
+    @contextmanager
+    def modules(self) -> Iterator[None]:
+        """Follow which module is running."""
+
+        def enter(module: nn.Module, args: Any) -> None:
+            self._modules.append(self._paths.get(id(module), self._modules[-1]))
+
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            self._modules.pop()
+
+        with ExitStack() as stack:
+            stack.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
+            stack.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
+            yield
+
+    def follow_backward(self, loss: Tensor) -> None:
+        """From here on ops are backward's; each takes its module and line from the forward op it belongs to."""
+        self.phase = Phase.BACKWARD
+        recorded = sorted(self._by_sequence)
+        seen, stack = set(), [loss.grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            place = bisect_right(recorded, node._sequence_nr())
+            if place:
+                node.register_prehook(self._enter_backward(self._by_sequence[recorded[place - 1]]))
+            stack.extend(parent for parent, _ in node.next_functions)
+
+    def _enter_backward(self, origin: Origin) -> Callable[[Any], None]:
+        def enter(gradients: Any) -> None:
+            self._backward_of = origin
+
+        return enter
+
+
+def _refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: Origin) -> None:
+    """Raise for what a trace would accept and get wrong."""
+    if func is aten._local_scalar_dense.default and not isinstance(args[0], FakeTensor):
+        raise CaptureError(_data_dependent(func, origin))
+    if func in _EMBEDDINGS:
+        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+        if named.get(_EMBEDDINGS[func]):
+            raise CaptureError(
+                f"the embedding at {origin.source} makes sparse gradients (module {origin.module or 'loss'!r}), "
+                "which cannot be planned: build it with sparse=False"
+            )
+    if kwargs.get("generator") is not None:
+        raise CaptureError(
+            f"{func} at {origin.source} draws from a generator of its own, which a captured step cannot replay: "
+            "use torch's global generator"
+        )
+    if origin.phase is Phase.FORWARD and inside_checkpoint():
+        raise CaptureError(
+            f"torch.utils.checkpoint is in use (at {origin.source}), but lowtide decides itself what to recompute: "
+            "switch checkpointing off, for Hugging Face models with model.gradient_checkpointing_disable()"
+        )
+
+
+def _data_dependent(func: OpOverload, origin: Origin) -> str:
+    what = {
+        aten._local_scalar_dense.default: "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))",
+    }.get(func, f"{func} makes a tensor whose shape depends on values")
+    return (
+        f"{origin.source}: {what}, so the step is not the same graph for every batch: "
+        "keep it a tensor (torch.where, masks), or compute it outside the step and put it into the batch"
+    )

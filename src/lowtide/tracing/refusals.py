@@ -1,0 +1,68 @@
+"""What cannot be captured and can be seen before or after tracing: one clear error each."""
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lowtide.errors import CaptureError
+from lowtide.graph.batch_form import BatchForm, TensorLeaf
+from lowtide.tracing.joint import Inputs
+from lowtide.tracing.source import user_line
+
+
+def refuse_early(model: nn.Module, optimizer: Optimizer, inputs: Inputs, form: BatchForm) -> None:
+    """Refuse a model, an optimizer or a batch with which no trace can succeed."""
+    where = user_line()
+    if not isinstance(model, nn.Module):
+        raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
+    if not isinstance(optimizer, Optimizer):
+        raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    _refuse_optimizer(optimizer, where)
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if not held:
+        raise CaptureError(
+            f"{where}: the optimizer holds no trainable parameter, so there is nothing to train: "
+            "set requires_grad on some, or give the optimizer others"
+        )
+    tensors = inputs.parameters | inputs.buffers | inputs.outside
+    devices = {tensor.device for tensor in tensors.values()}
+    if len(devices) > 1:
+        raise CaptureError(
+            f"{where}: the model's tensors are on several devices ({', '.join(sorted(map(str, devices)))}): "
+            "lowtide plans one device, so move the model to one"
+        )
+    device = next(iter(devices))
+    if device.type == "meta":
+        raise CaptureError(f"{where}: the model is on the meta device, which holds no data: load it on a real one")
+    for path, leaf in zip(form.paths, form.leaves, strict=True):
+        if isinstance(leaf, TensorLeaf) and leaf.device != device:
+            raise CaptureError(
+                f"{where}: {path} is on {leaf.device}, the model on {device}: move the batch with .to({str(device)!r})"
+            )
+
+
+def _refuse_optimizer(optimizer: Optimizer, where: str) -> None:
+    name = type(optimizer).__name__
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise CaptureError(f"{where}: SparseAdam needs sparse gradients, which cannot be planned: use Adam")
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+    if isinstance(optimizer, torch.optim.LBFGS) or needs_closure:
+        raise CaptureError(
+            f"{where}: {name} calls the model several times in one step, so a step is not one iteration: "
+            "use an optimizer that steps once per backward, such as SGD or Adam"
+        )
+
+
+def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None:
+    """Refuse a loss that holds the model's parameters by itself: their gradient would be lost."""
+    names = {id(tensor): name for name, tensor in (inputs.parameters | inputs.buffers).items()}
+    for tensor in constants:
+        if id(tensor) in names:
+            raise CaptureError(
+                f"the step reads {names[id(tensor)]!r} through a reference that was taken before it, not from the model: "
+                "read it as an attribute of the model inside the loss function"
+            )

@@ -1,0 +1,60 @@
+"""The user's source line behind what is being traced."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_LOWTIDE = Path(__file__).parent.parent
+# Model definitions count as the user's code, also those that lowtide ships.
+_OURS = tuple(str(_LOWTIDE / part) + "/" for part in ("tracing", "graph", "profiling", "cli")) + (
+    str(_LOWTIDE / "__init__.py"),
+)
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_NOT_THE_USERS = (_TORCH, *_OURS, "<")
+_CHECKPOINT = _TORCH + "utils/checkpoint.py"
+
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def user_line() -> str:
+    """`file:line` of the innermost frame that is neither torch's nor lowtide's; empty where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def line_of(error: BaseException) -> str:
+    """`file:line` of the user's innermost frame in the traceback of `error`."""
+    found, step = "", error.__traceback__
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            found = f"{_short(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
+
+
+def inside_checkpoint() -> bool:
+    """Is torch.utils.checkpoint on the stack?"""
+    return any(frame.f_code.co_filename == _CHECKPOINT for frame in _frames(sys._getframe(1)))
+
+
+@lru_cache(maxsize=None)
+def _short(filename: str) -> str:
+    """Without the machine's part: relative to the working directory or to the folder of installed packages."""
+    path = Path(filename)
+    for root in (Path.cwd(), *(parent for parent in path.parents if parent.name == "site-packages")):
+        if path.is_relative_to(root):
+            return str(path.relative_to(root))
+    return str(path.relative_to(_LOWTIDE.parent)) if path.is_relative_to(_LOWTIDE) else str(path)
