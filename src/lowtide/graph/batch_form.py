@@ -60,7 +60,9 @@ class BatchForm:
         for path, expected, leaf in zip(self.paths, self.leaves, leaves, strict=True):
             if not isinstance(expected, TensorLeaf):
                 if isinstance(leaf, Tensor) or leaf != expected:
-                    raise BatchMismatch(f"{path} is {leaf!r}, but the graph was captured for {expected!r}: capture again")
+                    raise BatchMismatch(
+                        f"{path} is {leaf!r}, but the graph was captured for {expected!r}: capture again"
+                    )
                 continue
             if not isinstance(leaf, Tensor):
                 raise BatchMismatch(f"{path} is {leaf!r}, but the graph was captured for {expected}: capture again")
@@ -68,7 +70,9 @@ class BatchForm:
             if (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):
                 raise BatchMismatch(f"{path} is {got}, but the graph was captured for {expected}: capture again")
             if got.stride != expected.stride:
-                leaf = torch.empty_strided(expected.shape, expected.stride, dtype=leaf.dtype, device=leaf.device).copy_(leaf)
+                leaf = torch.empty_strided(expected.shape, expected.stride, dtype=leaf.dtype, device=leaf.device).copy_(
+                    leaf
+                )
             tensors.append(leaf)
         return tensors
 
@@ -78,4 +82,3 @@ class BatchForm:
         leaves = [next(rest) if isinstance(leaf, TensorLeaf) else leaf for leaf in self.leaves]
         batch = pytree.tree_unflatten(leaves, self.spec)
         return self.wrapper(batch) if self.wrapper else batch
-

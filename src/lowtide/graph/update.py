@@ -58,7 +58,7 @@ def _is_foreach(group: dict[str, object]) -> bool:
 
 
 def parts(optimizer: Optimizer, updated: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """The parameters of `updated` (those with a gradient) that one update op takes together, in the optimizer's order."""
+    """The parameters with a gradient (`updated`) that one update op takes together, in the optimizer's order."""
     wanted = {id(p) for p in updated}
     groups = [[p for p in group["params"] if id(p) in wanted] for group in optimizer.param_groups]
     match split_of(optimizer):

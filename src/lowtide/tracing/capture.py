@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.optim import Optimizer
 
@@ -12,7 +11,14 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import parts, update
 from lowtide.records.words import Phase, Role
 from lowtide.tracing.assemble import InputTensor, assemble
-from lowtide.tracing.cleanup import drop_aliases, drop_dead, forget_shape_sources, gather_outputs, own_gradients, write_early
+from lowtide.tracing.cleanup import (
+    drop_aliases,
+    drop_dead,
+    forget_shape_sources,
+    gather_outputs,
+    own_gradients,
+    write_early,
+)
 from lowtide.tracing.functional import draws_become_pure, functionalize, lift_constants
 from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss

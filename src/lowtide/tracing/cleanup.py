@@ -68,7 +68,7 @@ def gather_outputs(graph: fx.Graph) -> None:
 
 
 def write_early(graph: fx.Graph) -> None:
-    """Move the final writes into buffers up to where eager does them: behind the new value and the last read of the old."""
+    """Move the final writes into buffers to where eager does them: behind the new value, the last read of the old."""
     order = {node: place for place, node in enumerate(graph.nodes)}
     storage_reads: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
@@ -93,7 +93,9 @@ def _storage(node: fx.Node) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
 
 
-def own_gradients(graph: fx.Graph, gradients: Sequence[fx.Node | None], parameters: Sequence[Tensor]) -> list[fx.Node | None]:
+def own_gradients(
+    graph: fx.Graph, gradients: Sequence[fx.Node | None], parameters: Sequence[Tensor]
+) -> list[fx.Node | None]:
     """As autograd does when it fills `.grad`: a gradient in other strides than its parameter, or in bytes that are not
     its own, is copied into strides of the parameter's."""
     result: list[fx.Node | None] = []
@@ -123,9 +125,7 @@ def own_gradients(graph: fx.Graph, gradients: Sequence[fx.Node | None], paramete
 
 
 def _same_strides(value: Tensor, wanted: tuple[int, ...]) -> bool:
-    return all(
-        have == want for size, have, want in zip(value.shape, value.stride(), wanted, strict=True) if size > 1
-    )
+    return all(have == want for size, have, want in zip(value.shape, value.stride(), wanted, strict=True) if size > 1)
 
 
 def _behind_getitems(node: fx.Node) -> fx.Node:

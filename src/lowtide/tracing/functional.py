@@ -81,19 +81,24 @@ def draws_become_pure(graph: fx.Graph) -> None:
         if node.target not in DRAWS:
             continue
         target, *numbers = node.args
+        assert isinstance(target, fx.Node)
         value: FakeTensor = node.meta["val"]
         numbers += [v for k, v in node.kwargs.items() if k != "generator"]
         with graph.inserting_before(node):
             drawn = graph.call_function(
                 draw,
                 (DRAWS[node.target], list(value.shape), list(value.stride())),
-                {"dtype": value.dtype, "device": value.device, "arguments": [float(x) for x in numbers if x is not None]},
+                {
+                    "dtype": value.dtype,
+                    "device": value.device,
+                    "arguments": [float(x) for x in numbers if x is not None],
+                },
             )
             drawn.meta = dict(node.meta)
         if target.target in _FRESH and _first_use(target) is node:
             node.replace_all_uses_with(drawn)
-            target.replace_all_uses_with(drawn, delete_user_cb=lambda user, node=node: user is not node)
             graph.erase_node(node)
+            target.replace_all_uses_with(drawn)
             graph.erase_node(target)
         else:
             with graph.inserting_before(node):
@@ -111,7 +116,7 @@ def _first_use(node: fx.Node) -> fx.Node | None:
 
 def functionalize(module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule:
     """The same computation without in-place ops; every node keeps its Origin."""
-    inherit = _Inherit()
+    inherit = _Inherit()  # type: ignore[no-untyped-call]
 
     def pure(*args: Tensor) -> Any:
         with inherit:
@@ -121,4 +126,3 @@ def functionalize(module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphM
         return make_fx(torch.func.functionalize(pure, remove="mutations"), tracing_mode="fake")(
             *(tensor.detach() for tensor in inputs)
         )
-

@@ -33,7 +33,7 @@ class Inputs:
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Optimizer) -> "Inputs":
         """Collect them; parameters are leaves that the user's own objects keep holding."""
-        parameters = dict(model.named_parameters())
+        parameters: dict[str, Tensor] = dict(model.named_parameters())
         known = {id(p) for p in parameters.values()}
         held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
         return cls(parameters, dict(model.named_buffers()), {f"outside.{k}": p for k, p in enumerate(held)})
@@ -96,9 +96,13 @@ def _loss_and_rest(returned: Any, loss: Loss) -> tuple[Tensor, Any]:
     name = getattr(loss, "__name__", "loss")
     code = getattr(loss, "__code__", None)
     where = f" ({code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno})" if code else ""
-    value, rest = (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
+    value, rest = (
+        (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
+    )
     if not isinstance(value, Tensor):
-        raise CaptureError(f"{name}{where} must return the loss as a tensor (first, where it returns a tuple), not {type(value).__name__}")
+        raise CaptureError(
+            f"{name}{where} must return the loss as a tensor, alone or first in a tuple, not {type(value).__name__}"
+        )
     if value.numel() != 1:
         raise CaptureError(
             f"the loss of {name}{where} has shape {list(value.shape)}, but backward starts from one number: "
@@ -137,11 +141,11 @@ def _forked_rng() -> Iterator[None]:
 @contextmanager
 def _nothing_random_outside_torch() -> Iterator[None]:
     """Refuse a forward that asks Python or numpy for random numbers: the trace would freeze what it got."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state()
     yield
-    if random.getstate() != python or not _same(np.random.get_state(), numpy):  # noqa: NPY002
+    if random.getstate() != python or not _same(np.random.get_state(), numpy):
         random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        np.random.set_state(numpy)
         raise CaptureError(
             "the step draws random numbers from Python's or numpy's generator, which a graph would repeat for ever: "
             "draw them with torch, or outside the step and put them into the batch"

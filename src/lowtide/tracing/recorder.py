@@ -1,4 +1,4 @@
-"""Notes for every traced op where it comes from: phase, module, the user's line, and the forward op behind a backward one."""
+"""Notes where every traced op comes from: phase, module, the user's line, the forward op behind a backward one."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):
     """Sits above the tracer, sees every aten call, and writes an Origin on the nodes that the call makes."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._modules: list[str] = [""]
         self._calls = 0
@@ -77,7 +77,7 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(_data_dependent(func, origin)) from error
         except UnsupportedOperatorException as error:
             raise CaptureError(
-                f"{func} at {origin.source} has no meta implementation, so its output cannot be known without running it: "
+                f"{func} at {origin.source} has no meta implementation, so its output is not known before it runs: "
                 "register one with torch.library.register_fake"
             ) from error
         made = list(new_nodes(graph, last))
@@ -85,7 +85,7 @@ class Recorder(TorchDispatchMode):
             node.meta[ORIGIN] = origin
         if made and self.phase is Phase.FORWARD:
             # Autograd numbers its nodes as it makes them, just before the op itself runs.
-            self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, origin)
+            self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
         return out
 
     def _origin(self) -> Origin:
@@ -158,9 +158,10 @@ def _refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], ori
 
 
 def _data_dependent(func: OpOverload, origin: Origin) -> str:
-    what = {
-        aten._local_scalar_dense.default: "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))",
-    }.get(func, f"{func} makes a tensor whose shape depends on values")
+    if func is aten._local_scalar_dense.default:
+        what = "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))"
+    else:
+        what = f"{func} makes a tensor whose shape depends on values"
     return (
         f"{origin.source}: {what}, so the step is not the same graph for every batch: "
         "keep it a tensor (torch.where, masks), or compute it outside the step and put it into the batch"

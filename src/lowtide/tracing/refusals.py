@@ -63,6 +63,6 @@ def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None
     for tensor in constants:
         if id(tensor) in names:
             raise CaptureError(
-                f"the step reads {names[id(tensor)]!r} through a reference that was taken before it, not from the model: "
+                f"the step reads {names[id(tensor)]!r} through a reference taken before it, not from the model: "
                 "read it as an attribute of the model inside the loss function"
             )

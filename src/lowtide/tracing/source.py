@@ -1,7 +1,7 @@
 """The user's source line behind what is being traced."""
 
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -9,9 +9,7 @@ import torch
 
 _LOWTIDE = Path(__file__).parent.parent
 # Model definitions count as the user's code, also those that lowtide ships.
-_OURS = tuple(str(_LOWTIDE / part) + "/" for part in ("tracing", "graph", "profiling", "cli")) + (
-    str(_LOWTIDE / "__init__.py"),
-)
+_OURS = [f"{_LOWTIDE}/{part}" for part in ("tracing/", "graph/", "profiling/", "cli/", "__init__.py")]
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _NOT_THE_USERS = (_TORCH, *_OURS, "<")
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
@@ -50,7 +48,7 @@ def inside_checkpoint() -> bool:
     return any(frame.f_code.co_filename == _CHECKPOINT for frame in _frames(sys._getframe(1)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _short(filename: str) -> str:
     """Without the machine's part: relative to the working directory or to the folder of installed packages."""
     path = Path(filename)
