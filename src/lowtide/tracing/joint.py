@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from lowtide.errors import CaptureError, LowtideError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.tracing.loss import Loss
-from lowtide.tracing.recorder import Recorder
-from lowtide.tracing.source import line_of
+from lowtide.tracing.recorder import Recorder, foreign_random, random_states
+from lowtide.tracing.source import line_of, user_line
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
                 returned = loss(model, form.rebuild(leaves))
                 _refuse_leaks(model)
                 _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})
-            value, rest = _loss_and_rest(returned, loss)
+            _refuse_checkpoint(recorder.checkpoint_at)
+            value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)
             extra.append(spec)
             recorder.follow_backward(value)
@@ -91,26 +92,24 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
     return Joint(traced, trainable, extra[0])
 
 
-def _loss_and_rest(returned: Any, loss: Loss) -> tuple[Tensor, Any]:
-    """Split what the loss function returned, refusing what cannot be differentiated."""
-    name = getattr(loss, "__name__", "loss")
-    code = getattr(loss, "__code__", None)
-    where = f" ({code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno})" if code else ""
+def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
+    """Split what the loss function returned, refusing what cannot be differentiated; `line` is where it was made."""
     value, rest = (
         (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
     )
     if not isinstance(value, Tensor):
         raise CaptureError(
-            f"{name}{where} must return the loss as a tensor, alone or first in a tuple, not {type(value).__name__}"
+            f"{line}: the loss must be a tensor, alone or first in a tuple, not {type(value).__name__}: "
+            "return it from the loss function"
         )
     if value.numel() != 1:
         raise CaptureError(
-            f"the loss of {name}{where} has shape {list(value.shape)}, but backward starts from one number: "
+            f"{line}: the loss has shape {list(value.shape)}, but backward starts from one number: "
             "reduce it with .mean() or .sum()"
         )
     if value.grad_fn is None:
         raise CaptureError(
-            f"the loss of {name}{where} does not depend on any trainable parameter, so there is no gradient: "
+            f"{line}: the loss does not depend on any trainable parameter, so there is no gradient: "
             "look for torch.no_grad(), .detach() or frozen parameters on its way"
         )
     return value, rest
@@ -141,19 +140,14 @@ def _forked_rng() -> Iterator[None]:
 @contextmanager
 def _nothing_random_outside_torch() -> Iterator[None]:
     """Refuse a forward that asks Python or numpy for random numbers: the trace would freeze what it got."""
-    python, numpy = random.getstate(), np.random.get_state()
-    yield
-    if random.getstate() != python or not _same(np.random.get_state(), numpy):
+    before, python, numpy = random_states(), random.getstate(), np.random.get_state()
+    try:
+        yield
+        if random_states() != before:
+            raise CaptureError(foreign_random(f"in what is called at {user_line()}"))
+    finally:
         random.setstate(python)
         np.random.set_state(numpy)
-        raise CaptureError(
-            "the step draws random numbers from Python's or numpy's generator, which a graph would repeat for ever: "
-            "draw them with torch, or outside the step and put them into the batch"
-        )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> None:
@@ -169,6 +163,14 @@ def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> Non
             )
         with torch.no_grad():
             before.copy_(now)
+
+
+def _refuse_checkpoint(line: str) -> None:
+    if line:
+        raise CaptureError(
+            f"{line}: torch.utils.checkpoint is in use, but lowtide decides itself what to recompute: "
+            "switch checkpointing off, for Hugging Face models with model.gradient_checkpointing_disable()"
+        )
 
 
 def _refuse_leaks(model: nn.Module) -> None:
