@@ -1,5 +1,6 @@
 """Traces forward and backward of one iteration into one flat aten graph, in-place ops still in it."""
 
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from lowtide.errors import CaptureError, LowtideError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.tracing.loss import Loss
-from lowtide.tracing.recorder import Recorder, foreign_random, random_states
+from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
 from lowtide.tracing.source import line_of, user_line
 
 
@@ -65,7 +66,7 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
         with recorder, torch.enable_grad(), _autocast_cache():
             with _reparametrize_module(model, state, tie_weights=True), recorder.modules():
                 returned = loss(model, form.rebuild(leaves))
-                _refuse_leaks(model)
+                _refuse_leaks(model, recorder.last_line)
                 _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})
             _refuse_checkpoint(recorder.checkpoint_at)
             value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
@@ -76,7 +77,7 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
             gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
         return [value.detach(), *(x.detach() if isinstance(x, Tensor) else x for x in tensors), *gradients]
 
-    with _nothing_random_outside_torch(), _forked_rng():
+    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions():
         try:
             traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 list(inputs.parameters.values()), list(inputs.buffers.values()), list(batch)
@@ -84,19 +85,24 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
         except LowtideError:
             raise
         except Exception as error:
-            where = line_of(error)
+            where = line_of(error) or user_line()
+            if ".numpy()" in str(error):
+                raise CaptureError(
+                    data_dependent(where, "a tensor's values are taken out of torch (.numpy())")
+                ) from error
+            reason = str(error).rstrip(".")
             raise CaptureError(
-                f"tracing the step failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}. "
-                "Run the same step eagerly: if that works, this op cannot be traced"
+                f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
+                "Run the same step eagerly: if that works, lowtide cannot trace this op"
             ) from error
     return Joint(traced, trainable, extra[0])
 
 
 def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
     """Split what the loss function returned, refusing what cannot be differentiated; `line` is where it was made."""
-    value, rest = (
-        (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
-    )
+    value, rest = returned, ()
+    if isinstance(returned, tuple | list) and returned:
+        value, rest = returned[0], tuple(returned[1:])
     if not isinstance(value, Tensor):
         raise CaptureError(
             f"{line}: the loss must be a tensor, alone or first in a tuple, not {type(value).__name__}: "
@@ -128,6 +134,18 @@ def _autocast_cache() -> Iterator[None]:
     finally:
         torch.clear_autocast_cache()
         torch.set_autocast_cache_enabled(before)
+
+
+@contextmanager
+def _quiet_meta_functions() -> Iterator[None]:
+    """torch logs a traceback before it raises; the error that we make of it says enough."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager
@@ -173,13 +191,13 @@ def _refuse_checkpoint(line: str) -> None:
         )
 
 
-def _refuse_leaks(model: nn.Module) -> None:
+def _refuse_leaks(model: nn.Module, line: str) -> None:
     """Refuse a forward that stores tensors on its modules: after the trace they would be fake ones."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, FakeTensor):
                 delattr(module, name)
                 raise CaptureError(
-                    f"{type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
+                    f"{line}: {type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
                     "which a captured step cannot do: return it from the loss function, or register a buffer"
                 )

@@ -159,8 +159,7 @@ class Recorder(TorchDispatchMode):
 
 def random_states() -> tuple[object, ...]:
     """The states of the generators that a trace does not see: Python's and numpy's."""
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return random.getstate(), name, bytes(keys), *rest  # type: ignore[call-overload]
+    return random.getstate(), *_numpy_state()
 
 
 def _numpy_state() -> tuple[bytes, int]:
@@ -171,8 +170,8 @@ def _numpy_state() -> tuple[bytes, int]:
 def foreign_random(where: str) -> str:
     """The message about random numbers that are not torch's."""
     return (
-        f"the step draws random numbers from Python's or numpy's generator {where}, which a graph would repeat for ever: "
-        "draw them with torch, or outside the step and put them into the batch"
+        f"the step draws random numbers from Python's or numpy's generator {where}, and a graph would repeat them "
+        "for ever: draw them with torch, or outside the step and put them into the batch"
     )
 
 
@@ -194,12 +193,17 @@ def _refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], ori
         )
 
 
-def _data_dependent(func: OpOverload, origin: Origin) -> str:
-    if func is aten._local_scalar_dense.default:
-        what = "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))"
-    else:
-        what = f"{func} makes a tensor whose shape depends on values"
+def data_dependent(line: str, what: str) -> str:
+    """The message about a step that depends on values."""
     return (
-        f"{origin.source}: {what}, so the step is not the same graph for every batch: "
+        f"{line}: {what}, so the step is not the same graph for every batch: "
         "keep it a tensor (torch.where, masks), or compute it outside the step and put it into the batch"
     )
+
+
+def _data_dependent(func: OpOverload, origin: Origin) -> str:
+    if func is aten._local_scalar_dense.default:
+        return data_dependent(
+            origin.source, "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))"
+        )
+    return data_dependent(origin.source, f"{func} makes a tensor whose shape depends on values")
