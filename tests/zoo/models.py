@@ -249,6 +249,25 @@ def lstm() -> Case:
     return Case(Recurrent(), first, second, classify)
 
 
+class Gated(nn.Module):
+    """A GRU: its gates are views that are overwritten in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(6, 8, bidirectional=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        """Logits of the last step."""
+        return self.head(self.gru(x.transpose(0, 1))[0][-1])
+
+
+def gru() -> Case:
+    """The model above."""
+    first, second = ((torch.randn(3, 4, 6), torch.randint(0, 5, (3,))) for _ in range(2))
+    return Case(Gated(), first, second, classify)
+
+
 class Twice(nn.Module):
     """One weight used twice: under autocast its gradient is summed in bfloat16."""
 
@@ -278,6 +297,6 @@ ZOO: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         mlp, convnet, convnet_channels_last, encoder, bert, distilbert, gpt2, llama, qwen2, t5, vit, segformer, resnet,
-        homemade, lstm, autocast, autocast_convnet,
+        homemade, lstm, gru, autocast, autocast_convnet,
     )
 }  # fmt: skip
