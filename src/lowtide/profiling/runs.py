@@ -41,14 +41,13 @@ class Facts:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """As the real step runs: below autograd, and without a garbage collection in the middle."""
+def no_collection() -> Iterator[None]:
+    """No garbage collection in the middle of what is measured."""
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        with below_autograd():
-            yield
+        yield
     finally:
         if collecting:
             gc.enable()
@@ -59,7 +58,7 @@ def run_op_by_op(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter:
     measured = OpByOp()
     values = _inputs(graph, batch)
     output = next(node for node in graph.graph.nodes if node.op == "output")
-    with quiet():
+    with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
             set_grad_mode(grad_mode_of(op.phase))
             function, args, kwargs = prepare(op, values, graph.optimizer)
@@ -86,7 +85,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
     for storage, life in graph.lifetimes.items():
         ending.setdefault(life.last, []).append(storage)
     output = next(node for node in graph.graph.nodes if node.op == "output")
-    with quiet():
+    with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
             set_grad_mode(grad_mode_of(op.phase))
             function, args, kwargs = prepare(op, values, graph.optimizer)
@@ -111,7 +110,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
 def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> tuple[float, Taken]:
     """One iteration of the program as it is: the truth that the op-by-op figures must add up to."""
     inputs = [*graph.residents, *batch]
-    with quiet():
+    with no_collection(), below_autograd():
         meter.start()
         clock.start()
         out = graph.program.run(inputs, graph.optimizer, None)
