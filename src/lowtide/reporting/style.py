@@ -1,0 +1,124 @@
+"""How every picture looks: colours that colour-blind readers tell apart, units, titles, and saving."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from lowtide.files import writing
+from lowtide.records.profile import Profile
+from lowtide.records.words import Phase, Role
+
+# Okabe and Ito's colours; what is always there is grey.
+PHASE_COLOURS = {Phase.FORWARD: "#0072B2", Phase.BACKWARD: "#D55E00", Phase.OPTIMIZER: "#009E73"}
+ROLE_COLOURS = {
+    Role.PARAMETER: "#8A8A8A",
+    Role.OPTIMIZER_STATE: "#C4C4C4",
+    Role.GRADIENT: "#E69F00",
+    Role.ACTIVATION: "#56B4E9",
+    Role.OTHER: "#F0E442",
+}
+ROLE_WORDS = {
+    Role.PARAMETER: "parameters",
+    Role.OPTIMIZER_STATE: "optimizer state",
+    Role.GRADIENT: "gradients",
+    Role.ACTIVATION: "activations",
+    Role.OTHER: "other",
+}
+WORKSPACE_COLOUR = "#CC79A7"
+LIMIT_COLOUR = "#B00020"
+INK, FAINT = "#222222", "#666666"
+
+_SETTINGS = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.parse_math": False,
+    "axes.edgecolor": "#999999",
+    "axes.labelcolor": INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.8,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "patch.linewidth": 0,
+}
+_HEAD_INCHES = 0.82
+_DPI = 120
+
+
+@contextmanager
+def picture(path: Path, profile: Profile, title: str, size: tuple[float, float]) -> Iterator[Figure]:
+    """A figure whose head says what was measured and how; saved to `path`, all or nothing, when the block ends well."""
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=size, dpi=_DPI)
+        FigureCanvasAgg(figure)
+        top = 1 - _HEAD_INCHES / size[1]
+        figure.set_layout_engine("constrained", rect=(0.005, 0.005, 0.99, top - 0.005))
+        inch = 1 / size[1]
+        model = shorten(profile.model, 40)
+        figure.text(0.012, 1 - 0.13 * inch, f"{model}: {title}", va="top", size=14, weight="bold", color=INK)
+        for line, text in enumerate(_head(profile)):
+            figure.text(0.012, 1 - (0.41 + 0.19 * line) * inch, text, va="top", size=9, color=FAINT)
+        yield figure
+        with writing(path) as temporary:
+            figure.savefig(temporary, format="png", metadata={"Software": "lowtide"})
+
+
+def _head(profile: Profile) -> tuple[str, str]:
+    batch = ", ".join(profile.batch)
+    how = f"median of {profile.runs} runs after {profile.warmup} to warm up" if profile.runs > 1 else "one run"
+    return (
+        f"batch: {shorten(batch, 95)}   optimizer: {shorten(profile.optimizer, 60)}",
+        f"{shorten(profile.device, 40)}, {profile.threads} threads, torch {profile.torch}; times: {how}; "
+        f"bytes: {shorten(profile.memory_source, 60)}",
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The unit of an axis: values are divided by `factor`."""
+
+    factor: float
+    unit: str
+
+    @classmethod
+    def of_bytes(cls, most: float) -> "Scale":
+        """KiB, MiB or GiB, by the largest value."""
+        power, unit = next(
+            (p, u) for p, u in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if most >= 2**p or p == 0
+        )
+        return cls(2**power, unit)
+
+    @classmethod
+    def of_ms(cls, most: float) -> "Scale":
+        """Milliseconds, or seconds where there are many."""
+        return cls(1000, "s") if most >= 10_000 else cls(1, "ms")
+
+
+def shorten(text: str, width: int) -> str:
+    """At most `width` characters on one line, the end kept (a path's end says most), all of them in the font."""
+    text = " ".join(text.split())
+    text = text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+    return "".join(c if ord(c) in _characters() else "?" for c in text)
+
+
+@cache
+def _characters() -> frozenset[int]:
+    """What the font can show."""
+    return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
