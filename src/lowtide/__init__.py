@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lowtide.graph.step_graph import StepGraph as StepGraph
+    from lowtide.profiling.profile import profile as profile
+    from lowtide.records.profile import Profile as Profile
     from lowtide.tracing.capture import capture as capture
 
 # Loaded when first asked for: the planner and the command line start without torch.
 _PUBLIC = {
+    "Profile": "lowtide.records.profile",
     "StepGraph": "lowtide.graph.step_graph",
     "capture": "lowtide.tracing.capture",
+    "profile": "lowtide.profiling.profile",
 }
-__all__ = ["StepGraph", "capture"]
+__all__ = ["Profile", "StepGraph", "capture", "profile"]
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,11 @@ class BatchForm:
         """How a person would write each tensor of the batch, e.g. `batch['labels']`."""
         return tuple(p for p, leaf in zip(self.paths, self.leaves, strict=True) if isinstance(leaf, TensorLeaf))
 
+    @property
+    def tensor_leaves(self) -> tuple[TensorLeaf, ...]:
+        """The kind of each tensor of the batch."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, TensorLeaf))
+
     def tensors(self, batch: Any) -> list[Tensor]:
         """The tensors of `batch`, in order, in the captured strides; BatchMismatch where it has another form."""
         leaves, spec = pytree.tree_flatten(dict(batch) if self.wrapper and isinstance(batch, Mapping) else batch)

@@ -38,13 +38,19 @@ def lifetimes(ops: Sequence[Op], storages: Sequence[Storage], kept: frozenset[in
     return {s: Lifetime(born[s], end if s in kept else last[s]) for s in born}
 
 
-def live_bytes(ops: Sequence[Op], storages: Sequence[Storage], alive: dict[int, Lifetime]) -> list[int]:
-    """Device bytes alive while each op runs: residents, what it reads and makes, and all that is read later."""
+def live_bytes(
+    ops: Sequence[Op], storages: Sequence[Storage], alive: dict[int, Lifetime], sizes: Sequence[int] | None = None
+) -> list[int]:
+    """Device bytes alive while each op runs: residents, what it reads and makes, and all that is read later.
+
+    `sizes` gives other bytes per storage than the traced ones, such as measured ones.
+    """
+    size = [s.bytes for s in storages] if sizes is None else sizes
     change = [0] * (len(ops) + 1)
     for index, lifetime in alive.items():
-        change[lifetime.created] += storages[index].bytes
-        change[lifetime.last + 1] -= storages[index].bytes
-    live, total = [], sum(s.bytes for s in storages if s.resident)
+        change[lifetime.created] += size[index]
+        change[lifetime.last + 1] -= size[index]
+    live, total = [], sum(size[s.index] for s in storages if s.resident)
     for rank in range(len(ops)):
         total += change[rank]
         live.append(total)

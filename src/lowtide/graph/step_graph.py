@@ -36,6 +36,8 @@ class StepGraph:
     """Parameters that get a gradient although the optimizer does not hold them."""
     extra: pytree.TreeSpec
     """The structure of what the loss function returned beside the loss."""
+    example: Any
+    """The batch that it was captured with; profiling runs on it."""
 
     def __call__(self, batch: Any, *, keep_gradients: bool = False) -> Any:
         """Run one training step on `batch`; returns the detached loss.

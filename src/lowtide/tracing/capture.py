@@ -76,6 +76,7 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
         layers=tuple(path for path, module in model.named_modules() if any(True for _ in module.parameters(False))),
         loose=loose,
         extra=joint.extra,
+        example=batch,
     )
 
 

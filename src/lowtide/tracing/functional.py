@@ -95,7 +95,8 @@ def draws_become_pure(graph: fx.Graph) -> None:
                 },
             )
             drawn.meta = dict(node.meta)
-        if target.target in _FRESH and _first_use(target) is node:
+        fresh = target.target in _FRESH and _first_use(target) is node
+        if fresh:
             node.replace_all_uses_with(drawn)
             graph.erase_node(node)
             target.replace_all_uses_with(drawn)

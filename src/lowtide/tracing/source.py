@@ -52,7 +52,7 @@ def inside_checkpoint() -> bool:
 def _short(filename: str) -> str:
     """Without the machine's part: relative to the working directory or to the folder of installed packages."""
     path = Path(filename)
-    for root in (Path.cwd(), *(parent for parent in path.parents if parent.name == "site-packages")):
+    for root in (*(parent for parent in path.parents if parent.name == "site-packages"), Path.cwd()):
         if path.is_relative_to(root):
             return str(path.relative_to(root))
     return str(path.relative_to(_LOWTIDE.parent)) if path.is_relative_to(_LOWTIDE) else str(path)

@@ -1,0 +1,128 @@
+"""Meters: how many bytes the allocator handed out while something ran, by the best means the device has."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from lowtide.device.shim import compiler, load_shim
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What the allocator did while a function ran, relative to before."""
+
+    peak: int
+    """The most bytes that were taken at once."""
+    net: int
+    """Bytes still taken afterwards."""
+
+
+class Meter(Protocol):
+    """Measures allocator bytes around a call."""
+
+    name: str
+    """For reports: who counted."""
+
+    def start(self) -> None:
+        """Begin to watch."""
+
+    def stop(self) -> Taken:
+        """What happened since `start`."""
+
+
+class ShimMeter:
+    """CPU, through the allocator shim: exact, sees all threads, costs nothing measurable."""
+
+    name = "allocator shim"
+
+    def __init__(self) -> None:
+        shim = load_shim()
+        self._current: Callable[[], int] = shim.lowtide_current
+        self._peak: Callable[[], int] = shim.lowtide_peak
+        self._reset: Callable[[], None] = shim.lowtide_reset_peak
+        self._before = 0
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._reset()
+        self._before = self._current()
+
+    def stop(self) -> Taken:
+        """What happened since `start`."""
+        return Taken(self._peak() - self._before, self._current() - self._before)
+
+
+class ProfilerMeter:
+    """CPU without a compiler, through torch.profiler: slow, and blind to what other threads allocate."""
+
+    name = "torch.profiler"
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profiler.__enter__()
+
+    def stop(self) -> Taken:
+        """What happened since `start`."""
+        self._profiler.__exit__(None, None, None)
+        now = peak = 0
+        for change in allocations(self._profiler):
+            now += change
+            peak = max(peak, now)
+        return Taken(peak, now)
+
+
+class CudaMeter:
+    """CUDA, through the caching allocator's statistics."""
+
+    name = "torch.cuda.memory_stats"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def start(self) -> None:
+        """Begin to watch."""
+        torch.cuda.synchronize(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        self._before = torch.cuda.memory_allocated(self._device)
+
+    def stop(self) -> Taken:
+        """What happened since `start`."""
+        torch.cuda.synchronize(self._device)
+        peak, now = torch.cuda.max_memory_allocated(self._device), torch.cuda.memory_allocated(self._device)
+        return Taken(peak - self._before, now - self._before)
+
+
+def allocations(profiler: profile) -> list[int]:
+    """The allocator's records of a torch.profiler run, in order: bytes taken, or given back where negative."""
+    assert profiler.profiler is not None
+    results = profiler.profiler.kineto_results
+    assert results is not None
+    found: list[tuple[int, int]] = []
+    stack = list(results.experimental_event_tree())
+    while stack:
+        event = stack.pop()
+        if hasattr(event.extra_fields, "alloc_size"):
+            found.append((event.start_time_ns, event.extra_fields.alloc_size))
+        stack.extend(event.children)
+    return [size for _, size in sorted(found, key=lambda pair: pair[0])]
+
+
+def meter_for(device: torch.device) -> Meter:
+    """The best meter that `device` has on this machine."""
+    if device.type == "cuda":
+        return CudaMeter(device)
+    if compiler() is not None:
+        return ShimMeter()
+    log.warning(
+        "no C++ compiler found: memory is measured through torch.profiler, which is slower and blind to what "
+        "other threads allocate; install g++ for exact figures"
+    )
+    return ProfilerMeter()

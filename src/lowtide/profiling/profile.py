@@ -1,0 +1,142 @@
+"""`lowtide.profile`: time and memory of every op of a captured step, measured."""
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from lowtide.device.clock import clock_for, total_memory
+from lowtide.device.meter import meter_for
+from lowtide.errors import InputError
+from lowtide.graph.liveness import live_bytes
+from lowtide.graph.step_graph import StepGraph
+from lowtide.profiling.activations import activation_records
+from lowtide.profiling.runs import Facts, OpByOp, run_op_by_op, run_plain, run_to_learn
+from lowtide.profiling.transfer import measure_transfer
+from lowtide.profiling.untouched import untouched
+from lowtide.records.profile import OpRecord, Profile, StorageRecord
+
+Progress = Callable[[int, int, str], None]
+"""Called as `progress(done, total, what)`, once per op of every run."""
+
+
+def profile(
+    graph: StepGraph, batch: Any = None, *, warmup: int = 1, runs: int = 3, progress: Progress | None = None
+) -> Profile:
+    """Run `graph` op by op on real tensors (the captured batch, or `batch`) and measure.
+
+    `warmup` runs are thrown away; of the `runs` measured ones the median is kept, with the spread. Between them the
+    plain program runs, which gives the step's time and peak in the same session. Parameters, buffers, optimizer and
+    random generators are afterwards as they were before.
+    """
+    if warmup < 1 or runs < 1:
+        raise InputError(f"a profile needs at least one warm-up and one measured run, not {warmup} and {runs}")
+    tensors = graph.form.tensors(graph.example if batch is None else batch)
+    clock, meter = clock_for(graph.device), meter_for(graph.device)
+    done, total = 0, len(graph.ops) * (warmup + runs)
+
+    def tick(what: str) -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total, what)
+
+    measured: list[OpByOp] = []
+    plain = []
+    with untouched(graph):
+        run_plain(graph, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
+        facts = run_to_learn(graph, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        for _ in range(warmup - 1):
+            run_op_by_op(graph, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        for number in range(1, runs + 1):
+            label = f"run {number} of {runs}"
+            measured.append(
+                run_op_by_op(graph, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
+            )
+            plain.append(run_plain(graph, tensors, clock, meter))
+    sizes = [facts.bytes.get(storage.index, storage.bytes) for storage in graph.storages]
+    largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
+    tier, transfer = measure_transfer(graph.device, largest)
+    times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
+    resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
+    return Profile(
+        model=type(graph.model).__name__,
+        optimizer=type(graph.optimizer).__name__,
+        batch=tuple(
+            f"{path}: {leaf}" for path, leaf in zip(graph.form.tensor_paths, graph.form.tensor_leaves, strict=True)
+        ),
+        device=str(graph.device),
+        device_memory_B=total_memory(graph.device),
+        memory_source=meter.name,
+        torch=str(torch.__version__),
+        threads=torch.get_num_threads(),
+        warmup=warmup,
+        runs=runs,
+        step_ms=median(time for time, _ in plain),
+        step_spread_ms=max(time for time, _ in plain) - min(time for time, _ in plain),
+        step_peak_B=resident + max(taken.peak for _, taken in plain),
+        storages=_storage_records(graph, sizes),
+        ops=_op_records(graph, measured, times, sizes, facts),
+        activations=activation_records(graph, times, sizes, transfer),
+        transfer=transfer,
+        transfer_tier=tier,
+        layers=graph.layers,
+    )
+
+
+def _storage_records(graph: StepGraph, sizes: list[int]) -> tuple[StorageRecord, ...]:
+    records = []
+    for storage in graph.storages:
+        life = graph.lifetimes.get(storage.index)
+        records.append(
+            StorageRecord(
+                name=storage.name,
+                bytes=sizes[storage.index],
+                role=storage.role,
+                resident=storage.resident,
+                created=life.created if life else None,
+                last=life.last if life else None,
+            )
+        )
+    return tuple(records)
+
+
+def _op_records(
+    graph: StepGraph, measured: list[OpByOp], times: list[float], sizes: list[int], facts: Facts
+) -> tuple[OpRecord, ...]:
+    active = live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)
+    records = []
+    for op in graph.ops:
+        output = sum(sizes[s] for s in op.makes)
+        workspace = max(0, max(run.taken[op.rank].peak for run in measured) - output)
+        each = [run.times[op.rank] for run in measured]
+        first = op.outputs[0] if op.outputs else None
+        records.append(
+            OpRecord(
+                rank=op.rank,
+                name=op.name,
+                op=op.op,
+                phase=op.phase,
+                module=op.module,
+                source=op.source,
+                role=op.role,
+                runtime_ms=times[op.rank],
+                runtime_spread_ms=max(each) - min(each),
+                active_mem_B=active[op.rank],
+                peak_mem_B=active[op.rank] + workspace,
+                output_B=output,
+                workspace_B=workspace,
+                shape=first.shape if first else (),
+                dtype=first.dtype if first else "",
+                reads=op.reads,
+                writes=op.writes,
+                makes=op.makes,
+                forward=op.forward,
+                is_view=op.is_view,
+                is_random=op.is_random,
+                is_effect=op.is_effect,
+                inner=facts.inner.get(op.rank, ()),
+            )
+        )
+    return tuple(records)

@@ -1,0 +1,157 @@
+"""Runs a captured step op by op on real tensors, and measures each op."""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lowtide.device.clock import Clock
+from lowtide.device.meter import Meter, Taken
+from lowtide.errors import ProfileError
+from lowtide.graph.ops import Op
+from lowtide.graph.program import deaths, prepare, store
+from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.update import update
+from lowtide.profiling.inner import InnerOps
+from lowtide.records.profile import InnerOp
+
+Tick = Callable[[Op], None]
+
+
+@dataclass
+class OpByOp:
+    """One measured run: per op its time and what it took from the allocator."""
+
+    times: list[float] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
+
+
+@dataclass
+class Facts:
+    """What only a real run can tell: true storage sizes, and the aten ops inside updates."""
+
+    bytes: dict[int, int] = field(default_factory=dict)
+    inner: dict[int, tuple[InnerOp, ...]] = field(default_factory=dict)
+    pointers: dict[int, int] = field(default_factory=dict)
+    """Where each storage lies that is alive at the moment."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """As the real step runs: without gradients, without autocast, and without a garbage collection in the middle."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def run_op_by_op(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> OpByOp:
+    """One iteration, an op at a time; values die exactly where they die in the program."""
+    measured = OpByOp()
+    values = _inputs(graph, batch)
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    with quiet():
+        for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
+            function, args, kwargs = prepare(op, values, graph.optimizer)
+            meter.start()
+            clock.start()
+            made = function(*args, **kwargs)
+            measured.times.append(clock.stop())
+            measured.taken.append(meter.stop())
+            del args, kwargs
+            store(op, made, values)
+            del made
+            for name in dead:
+                del values[name]
+            tick(op)
+    return measured
+
+
+def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: Tick) -> Facts:
+    """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
+    facts = Facts()
+    values = _inputs(graph, batch)
+    owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
+    ending: dict[int, list[int]] = {}
+    for storage, life in graph.lifetimes.items():
+        ending.setdefault(life.last, []).append(storage)
+    output = next(node for node in graph.graph.nodes if node.op == "output")
+    with quiet():
+        for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
+            function, args, kwargs = prepare(op, values, graph.optimizer)
+            if op.node.target is update:
+                with InnerOps(meter) as inner:
+                    made = function(*args, **kwargs)
+                facts.inner[op.rank] = inner.records()
+            else:
+                made = function(*args, **kwargs)
+                _check(op, made, owner, facts)
+            del args, kwargs
+            store(op, made, values)
+            del made
+            for name in dead:
+                del values[name]
+            for storage in ending.get(op.rank, ()):
+                owner.pop(facts.pointers.pop(storage, 0), None)
+            tick(op)
+    return facts
+
+
+def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> tuple[float, Taken]:
+    """One iteration of the program as it is: the truth that the op-by-op figures must add up to."""
+    inputs = [*graph.residents, *batch]
+    with quiet():
+        meter.start()
+        clock.start()
+        out = graph.program.run(inputs, graph.optimizer, None)
+        time = clock.stop()
+        taken = meter.stop()
+    del out
+    return time, taken
+
+
+def _inputs(graph: StepGraph, batch: Sequence[Tensor]) -> dict[str, Any]:
+    placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+    return dict(zip(placeholders, [*graph.residents, *batch], strict=True))
+
+
+def _residents(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[tuple[Tensor, int]]:
+    """Each input with the number of its storage: inputs come first in the graph's storages, one each but for ties."""
+    seen: dict[int, int] = {}
+    for tensor in (*graph.residents, *batch):
+        key = tensor.untyped_storage()._cdata
+        yield tensor, seen.setdefault(key, len(seen))
+
+
+def _check(op: Op, made: Any, owner: dict[int, int], facts: Facts) -> None:
+    """Compare where the outputs of `op` really live with where the trace says they do."""
+    tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, Tensor)]
+    picked = [made[item.args[1]] for item in op.items] if op.items else tensors
+    for tensor, expected in zip(picked, op.outputs, strict=True):
+        storage = tensor.untyped_storage()
+        pointer = storage.data_ptr()
+        if pointer == 0:
+            continue
+        if tuple(tensor.shape) != expected.shape:
+            raise ProfileError(
+                f"{op.op} ({op.module}, {op.source}) made shape {list(tensor.shape)} where its meta function says "
+                f"{list(expected.shape)}: report this to torch"
+            )
+        known = owner.setdefault(pointer, expected.storage)
+        if known != expected.storage:
+            raise ProfileError(
+                f"{op.op} ({op.module}, {op.source}) shares memory differently than its meta function says: "
+                "its storages cannot be planned; report this to torch"
+            )
+        if expected.storage in op.makes:
+            facts.bytes[expected.storage] = storage.nbytes()
+            facts.pointers[expected.storage] = pointer
