@@ -21,7 +21,7 @@ def horizontal_bars(
     for place, end, text in zip(places, reach, texts, strict=True):
         axes.text(end + most * 0.012, place, text, va="center", ha="left", size=8.5)
     axes.set_yticks(places, labels, size=8.5)
-    axes.set_ylim(max(len(labels), 4) - 0.4, -0.6)
+    axes.set_ylim(max(len(labels), 8) - 0.4, -0.6)
     axes.set_xlim(0, most * 1.2 if most else 1)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)

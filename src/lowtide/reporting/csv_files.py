@@ -8,40 +8,15 @@ from pathlib import Path
 from lowtide.files import writing
 from lowtide.records.profile import Profile
 
-NODE_COLUMNS = [
-    "rank",
-    "name",
-    "op",
-    "phase",
-    "module",
-    "role",
-    "runtime_ms",
-    "active_mem_B",
-    "peak_mem_B",
-    "output_B",
-    "workspace_B",
-    "shape",
-    "dtype",
-    "runtime_spread_ms",
-    "source",
-    "layer",
-]
-ACTIVATION_COLUMNS = [
-    "name",
-    "created",
-    "last_fw_use",
-    "first_bw_use",
-    "last_bw_use",
-    "memory_size_B",
-    "inactive_time_ms",
-    "swap_time_ms",
-    "recomp_time_ms",
-    "recomp_memory_B",
-    "recompute_ratio",
-    "module",
-    "source",
-]
-OPTIMIZER_COLUMNS = ["rank", "name", "op", "count", "runtime_ms", "peak_B"]
+NODE_COLUMNS = (
+    *("rank", "name", "op", "phase", "module", "role", "runtime_ms", "active_mem_B", "peak_mem_B", "output_B"),
+    *("workspace_B", "shape", "dtype", "runtime_spread_ms", "source", "layer"),
+)
+ACTIVATION_COLUMNS = (
+    *("name", "created", "last_fw_use", "first_bw_use", "last_bw_use", "memory_size_B", "inactive_time_ms"),
+    *("swap_time_ms", "recomp_time_ms", "recomp_memory_B", "recompute_ratio", "module", "source"),
+)
+OPTIMIZER_COLUMNS = ("rank", "name", "op", "count", "runtime_ms", "peak_B")
 
 
 def write_node_stats(profile: Profile, path: Path) -> None:

@@ -14,38 +14,31 @@ _NEAR = 1.6
 """A limit up to this many times the peak is drawn to scale; beyond, it would squash the curve and is only named."""
 
 
-def draw_memory_vs_rank(profile: Profile, path: Path, *, budget_B: int | None = None) -> None:
+def draw_memory_vs_rank(profile: Profile, path: Path, *, budget: int | None = None) -> None:
     """The curve of bytes alive and of the highest point within each op; thousands of ops as an envelope."""
     spans = bins(len(profile.ops), _BINS)
     at = edges(spans)
     active = [max(profile.ops[r].active_mem_B for r in span) for span in spans]
     highest = [max(profile.ops[r].peak_mem_B for r in span) for span in spans]
     limits = {"device memory": profile.device_memory_B}
-    if budget_B is not None:
-        limits["budget"] = budget_B
+    if budget is not None:
+        limits["budget"] = budget
     near = {name: size for name, size in limits.items() if size <= profile.peak_B * _NEAR}
-    top = max(profile.peak_B, *near.values()) if near else profile.peak_B
+    top = max([profile.peak_B, *near.values()])
     scale = Scale.of_bytes(top)
-    with picture(path, profile, "memory over the step", (14, 6.6)) as figure:
+    with picture(path, profile, "memory over the step", (14, 7)) as figure:
         axes = figure.add_subplot()
         low = [size / scale.factor for size in [*active, active[-1]]]
         high = [size / scale.factor for size in [*highest, highest[-1]]]
         axes.fill_between(at, low, step="post", color="#56B4E9", alpha=0.45, label="alive")
         axes.fill_between(at, low, high, step="post", color=WORKSPACE_COLOUR, label="workspace of the op that runs")
         axes.step(at, high, where="post", color=INK, linewidth=0.9)
-        resident = profile.resident_B / scale.factor
-        axes.axhline(
-            resident,
-            color=FAINT,
-            linewidth=1,
-            linestyle=":",
-            label=f"resident before and after the step: {format_bytes(profile.resident_B)}",
-        )
+        resident = f"resident before and after the step: {format_bytes(profile.resident_B)}"
+        axes.axhline(profile.resident_B / scale.factor, color=FAINT, linewidth=1, linestyle=":", label=resident)
         _draw_limits(axes, limits, near, scale, profile)
-        axes.set_ylim(0, top / scale.factor * 1.2)
+        axes.set_ylim(0, max(top, profile.peak_B * 1.12) / scale.factor * 1.15 or 1)
         axes.set_ylabel(f"device memory ({scale.unit})")
         mark_phases(axes, profile)
-        op = profile.ops[profile.peak_rank]
         point_at_peak(axes, profile, scale)
         axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 0.01), frameon=True, framealpha=0.9)
 
@@ -56,14 +49,8 @@ def _draw_limits(axes: Axes, limits: dict[str, int], near: dict[str, int], scale
         style = "-" if name == "budget" else "--"
         label = f"{name}: {format_bytes(size)}"
         axes.axhline(size / scale.factor, color=LIMIT_COLOUR, linewidth=1.4, linestyle=style, label=label, zorder=6)
-    peak_B = profile.peak_B
-    left = profile.peak_rank > len(profile.ops) / 2  # where the peak's own note stands
-    far = [
-        f"{name} {format_bytes(size)}, {size / peak_B:.1f}x the peak"
-        for name, size in limits.items()
-        if name not in near
-    ]
-    if far:
-        text = "\n".join(f"↑ {note}" for note in far)
-        x, side = (0.99, "right") if left else (0.01, "left")
-        axes.text(x, 0.965, text, transform=axes.transAxes, ha=side, va="top", color=LIMIT_COLOUR, size=9.5)
+    far = {name: size for name, size in limits.items() if name not in near}
+    notes = [f"↑ {name} {format_bytes(size)}, {size / profile.peak_B:.1f}x the peak" for name, size in far.items()]
+    peak_on_the_right = profile.peak_rank > len(profile.ops) / 2  # then the peak's own note stands left of it
+    x, side = (0.99, "right") if peak_on_the_right else (0.01, "left")
+    axes.text(x, 0.97, "\n".join(notes), transform=axes.transAxes, ha=side, va="top", color=LIMIT_COLOUR, size=9.5)

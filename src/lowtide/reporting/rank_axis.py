@@ -25,6 +25,11 @@ def edges(spans: Sequence[range]) -> list[float]:
     return [*(span.start - 0.5 for span in spans), spans[-1].stop - 0.5]
 
 
+def bar_widths(spans: Sequence[range]) -> list[int]:
+    """The widths of the bins."""
+    return [len(span) for span in spans]
+
+
 def phase_of_bin(ops: Sequence[OpRecord], span: range) -> Phase:
     """The phase that most of a bin's time belongs to."""
     time = {phase: sum(ops[r].runtime_ms for r in span if ops[r].phase is phase) for phase in Phase}
@@ -78,10 +83,10 @@ def point_at_peak(axes: Axes, profile: Profile, scale: Scale) -> None:
     op, count = profile.ops[profile.peak_rank], len(profile.ops)
     right = op.rank > count / 2
     text = f"peak {format_bytes(profile.peak_B)} at rank {op.rank}: {shorten(op.name, 40)}"
-    where = [f"module {shorten(op.module, 60)}"] if op.module else []
-    where += [shorten(op.source.rpartition("site-packages/")[2], 50)] if op.source else []
+    where = [f"module {shorten(op.module, 52)}"] if op.module else []
+    where += [shorten(op.source, 60)] if op.source else []
     axes.annotate(
-        "\n".join([text, *([", ".join(where)] if where else [])]),
+        "\n".join([text, *where]),
         xy=(op.rank, profile.peak_B / scale.factor),
         xytext=(op.rank + (-0.03 if right else 0.03) * count, 0.975),
         textcoords=axes.get_xaxis_transform(),

@@ -1,14 +1,15 @@
 """How every picture looks: colours that colour-blind readers tell apart, units, titles, and saving."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from lowtide.files import writing
@@ -35,7 +36,7 @@ WORKSPACE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#B00020"
 INK, FAINT = "#222222", "#666666"
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "text.parse_math": False,
@@ -63,21 +64,24 @@ _DPI = 120
 
 
 @contextmanager
-def picture(path: Path, profile: Profile, title: str, size: tuple[float, float]) -> Iterator[Figure]:
+def picture(path: Path, profile: Profile, title: str, size: tuple[float, float]) -> Iterator[SubFigure]:
     """A figure whose head says what was measured and how; saved to `path`, all or nothing, when the block ends well."""
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=size, dpi=_DPI)
+        figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
-        top = 1 - _HEAD_INCHES / size[1]
-        figure.set_layout_engine("constrained", rect=(0.005, 0.005, 0.99, top - 0.005))
-        inch = 1 / size[1]
+        head, body = rows_of(figure, _HEAD_INCHES, size[1] - _HEAD_INCHES)
         model = shorten(profile.model, 40)
-        figure.text(0.012, 1 - 0.13 * inch, f"{model}: {title}", va="top", size=14, weight="bold", color=INK)
+        head.text(0.012, 0.86, f"{model}: {title}", va="top", size=14, weight="bold", color=INK)
         for line, text in enumerate(_head(profile)):
-            figure.text(0.012, 1 - (0.41 + 0.19 * line) * inch, text, va="top", size=9, color=FAINT)
-        yield figure
+            head.text(0.012, 0.48 - 0.24 * line, text, va="top", size=9, color=FAINT)
+        yield body
         with writing(path) as temporary:
             figure.savefig(temporary, format="png", metadata={"Software": "lowtide"})
+
+
+def rows_of(figure: Figure | SubFigure, *heights: float) -> Sequence[SubFigure]:
+    """Parts of a figure one below the other, each laid out on its own."""
+    return figure.subfigures(len(heights), 1, height_ratios=list(heights)).tolist()  # type: ignore[union-attr, no-any-return]
 
 
 def _head(profile: Profile) -> tuple[str, str]:
@@ -116,6 +120,12 @@ def shorten(text: str, width: int) -> str:
     text = " ".join(text.split())
     text = text if len(text) <= width else "…" + text[len(text) - width + 1 :]
     return "".join(c if ord(c) in _characters() else "?" for c in text)
+
+
+def op_label(name: str, module: str, width: int = 52) -> str:
+    """An op's name with the module it belongs to, shortened at the front of the module."""
+    name = shorten(name, 30)
+    return f"{name} · {shorten(module, width - len(name))}" if module else name
 
 
 @cache
