@@ -108,7 +108,7 @@ def _against_bytes(axes: Axes, profile: Profile) -> None:
     axes.set_title("Bytes against idle time")
     axes.set_xlabel(f"idle time ({scale.unit})")
     axes.set_ylabel("bytes")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0, 1, 0.1), ncols=1, mode="expand")
+    axes.legend(loc="best", frameon=True)
 
 
 def _swap_fits(a: ActivationRecord) -> bool:

@@ -83,6 +83,6 @@ def _by_part(axes: Axes, profile: Profile) -> None:
     axes.set_yticks(range(len(peaks)), [shorten(group, 40) or "(no module)" for group in peaks], size=8.5)
     axes.set_ylim(max(len(peaks), 8) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
-    axes.set_title("Highest point in each part of the model (dotted: resident)")
+    axes.set_title("Highest point in each part of the model")
     axes.set_xlabel(scale.unit)
     axes.legend(handles=phase_patches(profile), loc="best", frameon=True)

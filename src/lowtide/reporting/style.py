@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from lowtide.files import writing
 from lowtide.records.profile import Profile
@@ -67,7 +68,7 @@ _DPI = 120
 def picture(path: Path, profile: Profile, title: str, size: tuple[float, float]) -> Iterator[SubFigure]:
     """A figure whose head says what was measured and how; saved to `path`, all or nothing, when the block ends well."""
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+        figure = Figure(figsize=size, dpi=_DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
         FigureCanvasAgg(figure)
         head, body = rows_of(figure, _HEAD_INCHES, size[1] - _HEAD_INCHES)
         model = shorten(profile.model, 40)
