@@ -60,8 +60,11 @@ def results(path: Path, names: tuple[str, ...], *, force: bool) -> Iterator[Path
             missing = [file for file in names if not (Path(name) / file).is_file()]
             if missing:
                 raise RuntimeError(f"results without {', '.join(missing)}")
-            for file in names:
-                (Path(name) / file).replace(path / file)
+            try:
+                for file in names:
+                    (Path(name) / file).replace(path / file)
+            except OSError as error:
+                raise InputError(f"cannot write into {path}: {error.strerror}") from error
     finally:
         for folder in new:
             if not any(folder.iterdir()):

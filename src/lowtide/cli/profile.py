@@ -1,5 +1,8 @@
 """`lowtide profile`: measure one training step and write what was found."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +16,8 @@ from lowtide.errors import InputError
 from lowtide.files import results
 from lowtide.units import parse_bytes
 
-_WIDTH = 140
+_NO_MEMORY = re.compile("not enough memory|can't allocate memory|out of memory|size calculation overflowed")
+_WIDTH = 160
 """Of the tables where the output is no terminal."""
 
 
@@ -48,7 +52,7 @@ def profile(
         raise InputError(f"--warmup and --runs must be at least 1, not {warmup} and {runs}")
     if budget is not None:
         parse_bytes(budget, whole=1)  # refuse before the long work
-    with results(out, PROFILE_FILES, force=force) as folder, _progress() as progress:
+    with results(out, PROFILE_FILES, force=force) as folder, _memory_suffices(batch_size), _progress() as progress:
         building = progress.add_task("build and capture", total=2)
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
@@ -59,7 +63,7 @@ def profile(
         made = make_optimizer(optimizer, training.model, lr)
         graph = lowtide.capture(training.model, made, training.batch, training.loss)
         progress.advance(building)
-        measuring = progress.add_task("measure", total=None)
+        measuring = progress.add_task("measure", total=1)
 
         def on_progress(done: int, total: int, what: str) -> None:
             progress.update(measuring, completed=done, total=total, description=f"measure, {what}")
@@ -69,8 +73,11 @@ def profile(
         progress.update(measuring, description="measure")
         limit = None if budget is None else parse_bytes(budget, whole=measured.peak_B)
         writing = progress.add_task("write", total=len(PROFILE_FILES))
-        for _ in write_profile_files(measured, folder, budget=limit):
-            progress.advance(writing)
+        try:
+            for _ in write_profile_files(measured, folder, budget=limit):
+                progress.advance(writing)
+        except OSError as error:  # a full disk
+            raise InputError(f"cannot write into {out}: {error.strerror}") from error
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)
@@ -78,6 +85,17 @@ def profile(
     console.print(Text("\nWritten:", style="bold"))
     for name in PROFILE_FILES:
         console.print(Text(f"  {out / name}"), soft_wrap=True)
+
+
+@contextmanager
+def _memory_suffices(batch_size: int) -> Iterator[None]:
+    """An allocation that fails is no bug: say so in one line."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # torch has no class of its own for it on CPU
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            raise InputError(f"not enough memory for batch size {batch_size}: try a smaller one") from error
+        raise
 
 
 def _progress() -> Progress:

@@ -11,8 +11,8 @@ from lowtide.models.user_function import call_user_function, load_user_function
 def build(model: str, batch_size: int, options: ModelOptions | None = None, *, seed: int = 0) -> Training:
     """Build `model`: a reference's name, `path/to/file.py:function` or `package.module:function`."""
     options = options or ModelOptions()
-    if batch_size < 1:
-        raise InputError(f"the batch size must be at least 1, not {batch_size}")
+    if not 1 <= batch_size < 2**31:
+        raise InputError(f"the batch size must be at least 1 and below 2**31, not {batch_size}")
     if not 0 <= seed < 2**64:
         raise InputError(f"the seed must be a number from 0 to 2**64 - 1, not {seed}")
     torch.manual_seed(seed)

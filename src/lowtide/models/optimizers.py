@@ -25,4 +25,7 @@ def make_optimizer(name: str, model: nn.Module, lr: float) -> Optimizer:
         raise InputError(f"unknown optimizer {name!r}: write one of {', '.join(OPTIMIZERS)}")
     if not math.isfinite(lr) or lr <= 0:
         raise InputError(f"the learning rate must be a number above 0, not {lr}")
-    return OPTIMIZERS[name]([p for p in model.parameters() if p.requires_grad], lr)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise InputError(f"{type(model).__name__} has no trainable parameter: nothing to optimize")
+    return OPTIMIZERS[name](trainable, lr)

@@ -78,7 +78,7 @@ def gpt2(batch_size: int, options: ModelOptions) -> Training:
             "attn_pdrop": options.dropout,
         }
     )
-    config = GPT2Config(use_cache=False, **dropout)
+    config = GPT2Config(use_cache=False, loss_type="ForCausalLM", **dropout)
     length = _length(options, "gpt2", 2, config.n_positions)
     tokens = torch.randint(config.vocab_size, (batch_size, length))
     return Training("gpt2", GPT2LMHeadModel(config), {"input_ids": tokens, "labels": tokens.clone()})

@@ -85,11 +85,15 @@ def rows_of(figure: Figure | SubFigure, *heights: float) -> Sequence[SubFigure]:
     return figure.subfigures(len(heights), 1, height_ratios=list(heights)).tolist()  # type: ignore[union-attr, no-any-return]
 
 
+def batch_line(profile: Profile) -> str:
+    """The batch's tensors in one line; where they all are is said elsewhere."""
+    return ", ".join(line.removesuffix(f" on {profile.device}") for line in profile.batch)
+
+
 def _head(profile: Profile) -> tuple[str, str]:
-    batch = ", ".join(profile.batch)
     how = f"median of {profile.runs} runs after {profile.warmup} to warm up" if profile.runs > 1 else "one run"
     return (
-        f"batch: {shorten(batch, 95)}   optimizer: {shorten(profile.optimizer, 60)}",
+        f"batch: {shorten(batch_line(profile), 130)}; optimizer: {shorten(profile.optimizer, 60)}",
         f"{shorten(profile.device, 40)}, {profile.threads} threads, torch {profile.torch}; times: {how}; "
         f"bytes: {shorten(profile.memory_source, 60)}",
     )

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from lowtide.records.profile import Profile
 from lowtide.reporting.memory_breakdown import peak_parts
+from lowtide.reporting.style import batch_line
 from lowtide.units import format_bytes, format_ms
 
 _ROWS = 8
@@ -15,7 +17,8 @@ _ROWS = 8
 
 def summary(profile: Profile) -> Group:
     """All of it, ready to print."""
-    return Group(_step(profile), _breakdown(profile), _activations(profile), _slowest(profile))
+    parts = (_step(profile), _breakdown(profile), _activations(profile), _slowest(profile))
+    return Group(*(Padding(part, (1, 0, 0, 0)) for part in parts))
 
 
 def _step(profile: Profile) -> Table:
@@ -25,7 +28,7 @@ def _step(profile: Profile) -> Table:
     ratio = total / profile.step_ms - 1 if profile.step_ms else 0.0
     rows = {
         "model": f"{profile.model}, {profile.optimizer}, {profile.device}, {profile.threads} threads",
-        "batch": ", ".join(profile.batch),
+        "batch": batch_line(profile),
         "ops": f"{len(profile.ops):,}, of them {sum(op.is_view for op in profile.ops):,} views",
         "peak": f"{format_bytes(profile.peak_B)} ({profile.peak_B:,} bytes)",
         "  at": f"rank {op.rank} of {len(profile.ops)}, {op.phase}: {op.name} ({op.op})",
@@ -34,7 +37,7 @@ def _step(profile: Profile) -> Table:
         "  plain run": f"{format_bytes(profile.step_peak_B)}, the op-by-op peak differs by {difference:+.2%}",
         "bytes from": profile.memory_source,
         "step": f"{format_ms(profile.step_ms)} ± {format_ms(profile.step_spread_ms / 2)} for a plain run",
-        "  op times": f"{format_ms(total)} added up, {ratio:+.1%} (median of {profile.runs}, {profile.warmup} to warm up)",
+        "  op times": f"{format_ms(total)} added up, {ratio:+.1%} (medians of {profile.runs} runs)",
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
