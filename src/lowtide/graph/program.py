@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
 from lowtide.graph.ops import Op
 from lowtide.graph.update import update
 
@@ -19,7 +20,8 @@ _PLAIN = (int, float, bool, str, type(None))
 class Program:
     """Source and function of `step(inputs, optimizer, keep)`, which returns the graph's outputs.
 
-    `inputs` is a list that the program empties, so that it holds nothing longer than it needs it.
+    It runs `below_autograd`. `inputs` is a list that the program empties, so that nothing is held
+    longer than needed.
     """
 
     source: str
@@ -52,11 +54,15 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
     """Generate and compile the program for `ops`, in their order."""
     output = next(node for node in graph.nodes if node.op == "output")
     results = list(output.args[0])
-    names: dict[str, Any] = {"update": update}
+    names: dict[str, Any] = {"update": update, "set_grad_mode": set_grad_mode}
     placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
     lines = ["def step(inputs, optimizer, keep):"]
     lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
+    mode: bool | None = None
     for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
+        if mode != grad_mode_of(op.phase):
+            mode = grad_mode_of(op.phase)
+            lines.append(f"    set_grad_mode({mode})")
         lines.append("    " + call_text(op, names))
         if op.items:
             lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]

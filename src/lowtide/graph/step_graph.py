@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.dispatch import below_autograd
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
@@ -48,7 +49,7 @@ class StepGraph:
         inputs = [*self.residents, *self.form.tensors(batch)]
         kept: Kept | None = [] if keep_gradients else None
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with below_autograd():
             loss, *rest = self.program.run(inputs, self.optimizer, kept)
         loose = [rest.pop() for _ in self.loose][::-1]
         for parameter, gradient in (*(kept or ()), *zip(self.loose, loose, strict=True)):

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from lowtide.graph.dispatch import as_the_user
+
 # torch's optimizers whose update of one parameter reads nothing of another's.
 _INDEPENDENT = {
     torch.optim.SGD,
@@ -83,7 +85,8 @@ def update(
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     try:
-        optimizer.step()
+        with as_the_user():
+            optimizer.step()
     finally:
         for parameter in parameters:
             parameter.grad = None

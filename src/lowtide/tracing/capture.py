@@ -25,6 +25,7 @@ from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
 from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters
 from lowtide.tracing.source import user_line
+from lowtide.tracing.strides import keep_strides
 
 
 def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> StepGraph:
@@ -43,6 +44,7 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
     outside = {id(tensor): name for name, tensor in inputs.outside.items()}
     refuse_stale_parameters(inputs, constants)
     draws_become_pure(joint.module.graph)
+    keep_strides(joint.module.graph)
     joint.module.recompile()
     given = [
         *(InputTensor(name, tensor, Role.PARAMETER) for name, tensor in inputs.parameters.items()),

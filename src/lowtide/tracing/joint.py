@@ -1,5 +1,6 @@
 """Traces forward and backward of one iteration into one flat aten graph, in-place ops still in it."""
 
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from torch.utils import _pytree as pytree
 from lowtide.errors import CaptureError, LowtideError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.tracing.loss import Loss
-from lowtide.tracing.recorder import Recorder
-from lowtide.tracing.source import line_of
+from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
+from lowtide.tracing.source import line_of, user_line
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,10 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
         with recorder, torch.enable_grad(), _autocast_cache():
             with _reparametrize_module(model, state, tie_weights=True), recorder.modules():
                 returned = loss(model, form.rebuild(leaves))
-                _refuse_leaks(model)
+                _refuse_leaks(model, recorder.last_line)
                 _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})
-            value, rest = _loss_and_rest(returned, loss)
+            _refuse_checkpoint(recorder.checkpoint_at)
+            value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)
             extra.append(spec)
             recorder.follow_backward(value)
@@ -75,7 +77,7 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
             gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
         return [value.detach(), *(x.detach() if isinstance(x, Tensor) else x for x in tensors), *gradients]
 
-    with _nothing_random_outside_torch(), _forked_rng():
+    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions():
         try:
             traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 list(inputs.parameters.values()), list(inputs.buffers.values()), list(batch)
@@ -83,34 +85,37 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
         except LowtideError:
             raise
         except Exception as error:
-            where = line_of(error)
+            where = line_of(error) or user_line()
+            if ".numpy()" in str(error):
+                raise CaptureError(
+                    data_dependent(where, "a tensor's values are taken out of torch (.numpy())")
+                ) from error
+            reason = str(error).rstrip(".")
             raise CaptureError(
-                f"tracing the step failed{f' at {where}' if where else ''}: {type(error).__name__}: {error}. "
-                "Run the same step eagerly: if that works, this op cannot be traced"
+                f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
+                "Run the same step eagerly: if that works, lowtide cannot trace this op"
             ) from error
     return Joint(traced, trainable, extra[0])
 
 
-def _loss_and_rest(returned: Any, loss: Loss) -> tuple[Tensor, Any]:
-    """Split what the loss function returned, refusing what cannot be differentiated."""
-    name = getattr(loss, "__name__", "loss")
-    code = getattr(loss, "__code__", None)
-    where = f" ({code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno})" if code else ""
-    value, rest = (
-        (returned[0], tuple(returned[1:])) if isinstance(returned, tuple | list) and returned else (returned, ())
-    )
+def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
+    """Split what the loss function returned, refusing what cannot be differentiated; `line` is where it was made."""
+    value, rest = returned, ()
+    if isinstance(returned, tuple | list) and returned:
+        value, rest = returned[0], tuple(returned[1:])
     if not isinstance(value, Tensor):
         raise CaptureError(
-            f"{name}{where} must return the loss as a tensor, alone or first in a tuple, not {type(value).__name__}"
+            f"{line}: the loss must be a tensor, alone or first in a tuple, not {type(value).__name__}: "
+            "return it from the loss function"
         )
     if value.numel() != 1:
         raise CaptureError(
-            f"the loss of {name}{where} has shape {list(value.shape)}, but backward starts from one number: "
+            f"{line}: the loss has shape {list(value.shape)}, but backward starts from one number: "
             "reduce it with .mean() or .sum()"
         )
     if value.grad_fn is None:
         raise CaptureError(
-            f"the loss of {name}{where} does not depend on any trainable parameter, so there is no gradient: "
+            f"{line}: the loss does not depend on any trainable parameter, so there is no gradient: "
             "look for torch.no_grad(), .detach() or frozen parameters on its way"
         )
     return value, rest
@@ -132,6 +137,18 @@ def _autocast_cache() -> Iterator[None]:
 
 
 @contextmanager
+def _quiet_meta_functions() -> Iterator[None]:
+    """torch logs a traceback before it raises; the error that we make of it says enough."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
 def _forked_rng() -> Iterator[None]:
     """Tracing draws nothing, but a user's code may seed; the generators end where they began."""
     with torch.random.fork_rng():
@@ -141,19 +158,14 @@ def _forked_rng() -> Iterator[None]:
 @contextmanager
 def _nothing_random_outside_torch() -> Iterator[None]:
     """Refuse a forward that asks Python or numpy for random numbers: the trace would freeze what it got."""
-    python, numpy = random.getstate(), np.random.get_state()
-    yield
-    if random.getstate() != python or not _same(np.random.get_state(), numpy):
+    before, python, numpy = random_states(), random.getstate(), np.random.get_state()
+    try:
+        yield
+        if random_states() != before:
+            raise CaptureError(foreign_random(f"in what is called at {user_line()}"))
+    finally:
         random.setstate(python)
         np.random.set_state(numpy)
-        raise CaptureError(
-            "the step draws random numbers from Python's or numpy's generator, which a graph would repeat for ever: "
-            "draw them with torch, or outside the step and put them into the batch"
-        )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> None:
@@ -171,13 +183,21 @@ def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> Non
             before.copy_(now)
 
 
-def _refuse_leaks(model: nn.Module) -> None:
+def _refuse_checkpoint(line: str) -> None:
+    if line:
+        raise CaptureError(
+            f"{line}: torch.utils.checkpoint is in use, but lowtide decides itself what to recompute: "
+            "switch checkpointing off, for Hugging Face models with model.gradient_checkpointing_disable()"
+        )
+
+
+def _refuse_leaks(model: nn.Module, line: str) -> None:
     """Refuse a forward that stores tensors on its modules: after the trace they would be fake ones."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, FakeTensor):
                 delattr(module, name)
                 raise CaptureError(
-                    f"{type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
+                    f"{line}: {type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
                     "which a captured step cannot do: return it from the loss function, or register a buffer"
                 )

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lowtide.errors import CaptureError
+from lowtide.tracing.source import user_line
 
 Loss = Callable[[nn.Module, Any], Any]
 
@@ -20,7 +21,7 @@ def model_loss(model: nn.Module, batch: Any) -> Any:
         output = model(*batch)
     else:
         raise CaptureError(
-            f"a batch must be a mapping, a sequence or a tensor, not {type(batch).__name__}: "
+            f"{user_line()}: a batch must be a mapping, a sequence or a tensor, not {type(batch).__name__}: "
             "give one of these, or loss=function(model, batch)"
         )
     if isinstance(output, Tensor):
@@ -28,7 +29,7 @@ def model_loss(model: nn.Module, batch: Any) -> Any:
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is None:
         raise CaptureError(
-            f"{type(model).__name__} returned {type(output).__name__} without a loss: "
+            f"{user_line()}: {type(model).__name__} returned {type(output).__name__} without a loss: "
             "put the labels into the batch, or give loss=function(model, batch)"
         )
     return loss

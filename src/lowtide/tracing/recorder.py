@@ -1,11 +1,13 @@
 """Notes where every traced op comes from: phase, module, the user's line, the forward op behind a backward one."""
 
+import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
@@ -16,8 +18,10 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.modules import module as module_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lowtide.errors import CaptureError
 from lowtide.records.words import Phase
@@ -60,12 +64,19 @@ class Recorder(TorchDispatchMode):
         self._by_sequence: dict[int, Origin] = {}
         self._backward_of: Origin | None = None
         self.phase = Phase.FORWARD
+        self.last_line = ""
+        """Of the newest forward op: where the loss was made, once forward is over."""
+        self.checkpoint_at = ""
+        """Where torch.utils.checkpoint was first seen; raising from inside of it would end the process."""
+        self._random = random_states()
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         origin = self._origin()
+        if self.phase is Phase.FORWARD:
+            self._watch(origin)
         mode = get_proxy_mode()
         assert mode is not None, "the recorder works inside make_fx only"
         graph = mode.tracer.graph
@@ -80,6 +91,10 @@ class Recorder(TorchDispatchMode):
                 f"{func} at {origin.source} has no meta implementation, so its output is not known before it runs: "
                 "register one with torch.library.register_fake"
             ) from error
+        if isinstance(out, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise CaptureError(_data_dependent(func, origin))
+        if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
+            raise CaptureError(_data_dependent(func, origin))
         made = list(new_nodes(graph, last))
         for node in made:
             node.meta[ORIGIN] = origin
@@ -87,6 +102,14 @@ class Recorder(TorchDispatchMode):
             # Autograd numbers its nodes as it makes them, just before the op itself runs.
             self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, origin)
         return out
+
+    def _watch(self, origin: Origin) -> None:
+        """Notice in forward what leaves no op behind."""
+        self.last_line = origin.source or self.last_line
+        if not self.checkpoint_at and inside_checkpoint():
+            self.checkpoint_at = origin.source
+        if random_states() != self._random:
+            raise CaptureError(foreign_random(f"at or just before {origin.source}"))
 
     def _origin(self) -> Origin:
         self._calls += 1
@@ -134,6 +157,24 @@ class Recorder(TorchDispatchMode):
         return enter
 
 
+def random_states() -> tuple[object, ...]:
+    """The states of the generators that a trace does not see: Python's and numpy's."""
+    return random.getstate(), *_numpy_state()
+
+
+def _numpy_state() -> tuple[bytes, int]:
+    state: Any = np.random.get_state(legacy=False)
+    return state["state"]["key"].tobytes(), state["state"]["pos"]
+
+
+def foreign_random(where: str) -> str:
+    """The message about random numbers that are not torch's."""
+    return (
+        f"the step draws random numbers from Python's or numpy's generator {where}, and a graph would repeat them "
+        "for ever: draw them with torch, or outside the step and put them into the batch"
+    )
+
+
 def _refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], origin: Origin) -> None:
     """Raise for what a trace would accept and get wrong."""
     if func is aten._local_scalar_dense.default and not isinstance(args[0], FakeTensor):
@@ -150,19 +191,19 @@ def _refuse(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], ori
             f"{func} at {origin.source} draws from a generator of its own, which a captured step cannot replay: "
             "use torch's global generator"
         )
-    if origin.phase is Phase.FORWARD and inside_checkpoint():
-        raise CaptureError(
-            f"torch.utils.checkpoint is in use (at {origin.source}), but lowtide decides itself what to recompute: "
-            "switch checkpointing off, for Hugging Face models with model.gradient_checkpointing_disable()"
-        )
+
+
+def data_dependent(line: str, what: str) -> str:
+    """The message about a step that depends on values."""
+    return (
+        f"{line}: {what}, so the step is not the same graph for every batch: "
+        "keep it a tensor (torch.where, masks), or compute it outside the step and put it into the batch"
+    )
 
 
 def _data_dependent(func: OpOverload, origin: Origin) -> str:
     if func is aten._local_scalar_dense.default:
-        what = "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))"
-    else:
-        what = f"{func} makes a tensor whose shape depends on values"
-    return (
-        f"{origin.source}: {what}, so the step is not the same graph for every batch: "
-        "keep it a tensor (torch.where, masks), or compute it outside the step and put it into the batch"
-    )
+        return data_dependent(
+            origin.source, "a tensor's value is read as a Python number (.item(), if tensor:, float(tensor))"
+        )
+    return data_dependent(origin.source, f"{func} makes a tensor whose shape depends on values")

@@ -11,7 +11,7 @@ _LOWTIDE = Path(__file__).parent.parent
 # Model definitions count as the user's code, also those that lowtide ships.
 _OURS = [f"{_LOWTIDE}/{part}" for part in ("tracing/", "graph/", "profiling/", "cli/", "__init__.py")]
 _TORCH = str(Path(torch.__file__).parent) + "/"
-_NOT_THE_USERS = (_TORCH, *_OURS, "<")
+_NOT_THE_USERS = (_TORCH, *_OURS, "<frozen", "<lowtide", "<eval_with_key")
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
 
 

@@ -1,0 +1,88 @@
+"""Finds the in-place ops whose out-of-place form would leave its result in other strides, and keeps the strides."""
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+
+from lowtide.graph.draw import DRAWS
+from lowtide.graph.pure import pure_form
+
+aten = torch.ops.aten
+
+
+def keep_strides(graph: fx.Graph) -> None:
+    """Replace such ops by their pure form in the same strides, where nothing else looks at the bytes they overwrite."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    sharing: dict[int, list[fx.Node]] = {}
+    for node in graph.nodes:
+        if isinstance(node.meta.get("val"), Tensor):
+            sharing.setdefault(node.meta["val"].untyped_storage()._cdata, []).append(node)
+    for node in list(graph.nodes):
+        target = _overwritten(node)
+        if target is None or not _other_strides(node, target):
+            continue
+        others = sharing[target.meta["val"].untyped_storage()._cdata]
+        if any(_looks_later(other, node, target, order) for other in others):
+            continue
+        with graph.inserting_before(node):
+            pure = graph.call_function(pure_form(node.target), node.args, node.kwargs)
+        pure.meta = dict(node.meta)
+        order[pure] = order[node]
+        node.replace_all_uses_with(pure)
+        for user in [user for user in target.users if order[user] > order[node]]:
+            user.replace_input_with(target, pure)
+        graph.erase_node(node)
+    graph.lint()
+
+
+def _overwritten(node: fx.Node) -> fx.Node | None:
+    """What an in-place op overwrites; None for every other op. Draws and copies are not in need of help."""
+    if not isinstance(node.target, OpOverload) or node.target in DRAWS or node.target is aten.copy_.default:
+        return None
+    written = [a for a in node.target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if len(written) != 1 or written[0].name != "self" or len(node.target._schema.returns) != 1:
+        return None
+    target = node.args[0]
+    return target if isinstance(target, fx.Node) and target.op != "placeholder" else None
+
+
+def _other_strides(node: fx.Node, target: fx.Node) -> bool:
+    """Would the out-of-place form leave its result in other strides than `target` has?"""
+    assert isinstance(node.target, OpOverload)
+    value: Tensor = target.meta["val"]
+    packet = getattr(aten, node.target._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    functional = getattr(packet, node.target._overloadname or "default", None)
+    if functional is None:
+        return False
+    with value.fake_mode, torch.no_grad():  # type: ignore[attr-defined]
+        args = map_arg(node.args, lambda argument: argument.meta["val"])
+        kwargs = map_arg(node.kwargs, lambda argument: argument.meta["val"])
+        made = functional(*args, **kwargs)
+    return any(
+        size > 1 and have != want for size, have, want in zip(value.shape, made.stride(), value.stride(), strict=True)
+    )
+
+
+def _looks_later(other: fx.Node, node: fx.Node, target: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Does somebody read through `other`, made before `node`, bytes that `node` overwrites, after it did?
+
+    What is made from the result of `node` will be made from the result of its pure form.
+    """
+    if other is target or order[other] >= order[node] or all(order[user] <= order[node] for user in other.users):
+        return False
+    return _overlap(other.meta["val"], target.meta["val"])
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Do two views of one storage share an element?"""
+    if a.dtype != b.dtype:
+        return True
+    marks = np.zeros(a.untyped_storage().nbytes() // a.element_size(), dtype=bool)
+
+    def region(x: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+        return np.lib.stride_tricks.as_strided(marks[x.storage_offset() :], x.shape, x.stride())
+
+    region(a)[...] = True
+    return bool(region(b).any())
