@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator
 from lowtide.records.profile import ActivationRecord, Profile
 from lowtide.records.words import Phase
 from lowtide.reporting.bars import horizontal_bars, nothing_to_show
-from lowtide.reporting.style import FAINT, PHASE_COLOURS, Scale, op_label, picture, rows_of
+from lowtide.reporting.style import FAINT, PHASE_COLOURS, Scale, op_label, picture, rows_of, shorten
 from lowtide.units import format_bytes, format_ms
 
 _ROWS, _LINES, _NAMED = 22, 400, 24
@@ -90,6 +90,7 @@ def _longest(axes: Axes, profile: Profile) -> None:
 
 def _against_bytes(axes: Axes, profile: Profile) -> None:
     scale = Scale.of_ms(max(a.inactive_time_ms for a in profile.activations))
+    tier = shorten(profile.transfer_tier, 30)
     for colour, fits, text in ((_FITS, True, "fits"), (_FITS_NOT, False, "does not fit")):
         group = [a for a in profile.activations if _swap_fits(a) is fits]
         size = format_bytes(sum(a.memory_size_B for a in group))
@@ -100,7 +101,7 @@ def _against_bytes(axes: Axes, profile: Profile) -> None:
             s=26,
             alpha=0.55,
             linewidths=0,
-            label=f"a swap to {profile.transfer_tier} and back {text} into it: {len(group)}, {size}",
+            label=f"swap out and in ({tier}) {text}: {len(group)}, {size}",
         )
     axes.set_yscale("log", base=16)
     axes.yaxis.set_major_formatter(lambda size, _: format_bytes(size))

@@ -34,7 +34,7 @@ def draw_memory_breakdown(profile: Profile, path: Path) -> None:
         axes.stackplot(
             edges(spans), [[*layer, layer[-1]] for layer in layers], labels=list(parts), colors=colours, step="post"
         )
-        axes.set_ylim(0, profile.peak_B / scale.factor * 1.2)
+        axes.set_ylim(0, profile.peak_B / scale.factor * 1.3 or 1)
         axes.set_ylabel(f"device memory ({scale.unit})")
         mark_phases(axes, profile)
         point_at_peak(axes, profile, scale)

@@ -40,7 +40,7 @@ def draw_memory_vs_rank(profile: Profile, path: Path, *, budget: int | None = No
         axes.set_ylabel(f"device memory ({scale.unit})")
         mark_phases(axes, profile)
         point_at_peak(axes, profile, scale)
-        axes.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 0.01), frameon=True, framealpha=0.9)
+        axes.legend(loc="lower center", ncols=5, bbox_to_anchor=(0.5, 0.01), frameon=True, framealpha=0.9)
 
 
 def _draw_limits(axes: Axes, limits: dict[str, int], near: dict[str, int], scale: Scale, profile: Profile) -> None:

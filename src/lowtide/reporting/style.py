@@ -90,12 +90,17 @@ def batch_line(profile: Profile) -> str:
     return ", ".join(line.removesuffix(f" on {profile.device}") for line in profile.batch)
 
 
+def how_measured(profile: Profile) -> str:
+    """Where a time comes from."""
+    runs = f"median of {profile.runs} runs" if profile.runs > 1 else "one run"
+    return f"{runs} after {profile.warmup} to warm up"
+
+
 def _head(profile: Profile) -> tuple[str, str]:
-    how = f"median of {profile.runs} runs after {profile.warmup} to warm up" if profile.runs > 1 else "one run"
+    machine = f"{shorten(profile.device, 40)}, {profile.threads} threads, torch {profile.torch}"
     return (
-        f"batch: {shorten(batch_line(profile), 130)}; optimizer: {shorten(profile.optimizer, 60)}",
-        f"{shorten(profile.device, 40)}, {profile.threads} threads, torch {profile.torch}; times: {how}; "
-        f"bytes: {shorten(profile.memory_source, 60)}",
+        f"{shorten(batch_line(profile), 130)}; optimizer: {shorten(profile.optimizer, 60)}",
+        f"{machine}; times: {how_measured(profile)}; bytes: {shorten(profile.memory_source, 60)}",
     )
 
 
@@ -123,7 +128,7 @@ class Scale:
 def shorten(text: str, width: int) -> str:
     """At most `width` characters on one line, the end kept (a path's end says most), all of them in the font."""
     text = " ".join(text.split())
-    text = text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+    text = text if len(text) <= width else "…" + text[len(text) - width + 1 :].lstrip(".")
     return "".join(c if ord(c) in _characters() else "?" for c in text)
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lowtide.records.profile import Profile
 from lowtide.reporting.memory_breakdown import peak_parts
-from lowtide.reporting.style import batch_line
+from lowtide.reporting.style import batch_line, how_measured
 from lowtide.units import format_bytes, format_ms
 
 _ROWS = 8
@@ -18,7 +18,7 @@ _ROWS = 8
 def summary(profile: Profile) -> Group:
     """All of it, ready to print."""
     parts = (_step(profile), _breakdown(profile), _activations(profile), _slowest(profile))
-    return Group(*(Padding(part, (1, 0, 0, 0)) for part in parts))
+    return Group(*(Padding(part, (1, 0, 0, 0), expand=False) for part in parts))
 
 
 def _step(profile: Profile) -> Table:
@@ -26,6 +26,7 @@ def _step(profile: Profile) -> Table:
     total = sum(op.runtime_ms for op in profile.ops)
     difference = profile.peak_B / profile.step_peak_B - 1 if profile.step_peak_B else 0.0
     ratio = total / profile.step_ms - 1 if profile.step_ms else 0.0
+    spread = f" ± {format_ms(profile.step_spread_ms / 2)}" if profile.runs > 1 else ""
     rows = {
         "model": f"{profile.model}, {profile.optimizer}, {profile.device}, {profile.threads} threads",
         "batch": batch_line(profile),
@@ -36,8 +37,8 @@ def _step(profile: Profile) -> Table:
         "  line": op.source or "(unknown)",
         "  plain run": f"{format_bytes(profile.step_peak_B)}, the op-by-op peak differs by {difference:+.2%}",
         "bytes from": profile.memory_source,
-        "step": f"{format_ms(profile.step_ms)} ± {format_ms(profile.step_spread_ms / 2)} for a plain run",
-        "  op times": f"{format_ms(total)} added up, {ratio:+.1%} (medians of {profile.runs} runs)",
+        "step": f"{format_ms(profile.step_ms)}{spread} for a plain run",
+        "  op times": f"{format_ms(total)} added up, {ratio:+.1%} ({how_measured(profile)})",
     }
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
