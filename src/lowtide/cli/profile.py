@@ -1,5 +1,6 @@
 """`lowtide profile`: measure one training step and write what was found."""
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +53,7 @@ def profile(
         raise InputError(f"--warmup and --runs must be at least 1, not {warmup} and {runs}")
     if budget is not None:
         parse_bytes(budget, whole=1)  # refuse before the long work
-    with results(out, PROFILE_FILES, force=force) as folder, _memory_suffices(batch_size), _progress() as progress:
+    with results(out, PROFILE_FILES, force=force) as folder, _resources_suffice(batch_size), _progress() as progress:
         building = progress.add_task("build and capture", total=2)
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
@@ -88,14 +89,18 @@ def profile(
 
 
 @contextmanager
-def _memory_suffices(batch_size: int) -> Iterator[None]:
-    """An allocation that fails is no bug: say so in one line."""
+def _resources_suffice(batch_size: int) -> Iterator[None]:
+    """Too little memory or a full disk is no bug: say so in one line."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # torch has no class of its own for it on CPU
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
             raise InputError(f"not enough memory for batch size {batch_size}: try a smaller one") from error
         raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise InputError(f"cannot write temporary files: {error.strerror}; set TMPDIR to a larger disk") from error
 
 
 def _progress() -> Progress:

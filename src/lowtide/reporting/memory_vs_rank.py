@@ -40,17 +40,16 @@ def draw_memory_vs_rank(profile: Profile, path: Path, *, budget: int | None = No
         axes.set_ylabel(f"device memory ({scale.unit})")
         mark_phases(axes, profile)
         point_at_peak(axes, profile, scale)
-        axes.legend(loc="lower center", ncols=5, bbox_to_anchor=(0.5, 0.01), frameon=True, framealpha=0.9)
+        axes.legend(loc="upper center", ncols=3, bbox_to_anchor=(0.5, -0.1))
 
 
 def _draw_limits(axes: Axes, limits: dict[str, int], near: dict[str, int], scale: Scale, profile: Profile) -> None:
-    """Limits within reach of the curve as lines; the others as a note at the top."""
-    for name, size in near.items():
-        style = "-" if name == "budget" else "--"
+    """Limits within reach of the curve as lines; the others as a note in the legend."""
+    for name, size in limits.items():
         label = f"{name}: {format_bytes(size)}"
-        axes.axhline(size / scale.factor, color=LIMIT_COLOUR, linewidth=1.4, linestyle=style, label=label, zorder=6)
-    far = {name: size for name, size in limits.items() if name not in near}
-    notes = [f"↑ {name} {format_bytes(size)}, {size / profile.peak_B:.1f}x the peak" for name, size in far.items()]
-    peak_on_the_right = profile.peak_rank > len(profile.ops) / 2  # then the peak's own note stands left of it
-    x, side = (0.99, "right") if peak_on_the_right else (0.01, "left")
-    axes.text(x, 0.97, "\n".join(notes), transform=axes.transAxes, ha=side, va="top", color=LIMIT_COLOUR, size=9.5)
+        if name in near:
+            style = "-" if name == "budget" else "--"
+            axes.axhline(size / scale.factor, color=LIMIT_COLOUR, linewidth=1.4, linestyle=style, label=label, zorder=6)
+        else:
+            above = f"{label}, above this picture ({size / profile.peak_B:.1f}x the peak)"
+            axes.plot([], [], color=LIMIT_COLOUR, marker="^", linestyle="none", label=above)
