@@ -51,14 +51,17 @@ def below_autograd() -> Iterator[None]:
 @contextmanager
 def as_the_user() -> Iterator[None]:
     """Inside `below_autograd`: run code of the user's, such as an optimizer, as if it were called from outside."""
-    if _outside.guards is None:
+    guards = _outside.guards
+    if guards is None:
         yield
         return
-    include, exclude, outer = _outside.guards
+    include, exclude, outer = guards
     inner = torch.is_grad_enabled()
     set_grad_mode(outer)
+    _outside.guards = None
     try:
         with torch._C._ForceDispatchKeyGuard(include, exclude):
             yield
     finally:
+        _outside.guards = guards
         set_grad_mode(inner)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
 from lowtide.errors import ProfileError
-from lowtide.graph.dispatch import below_autograd, grad_mode_of, set_grad_mode
+from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
@@ -91,7 +91,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
             set_grad_mode(grad_mode_of(op.phase))
             function, args, kwargs = prepare(op, values, graph.optimizer)
             if op.node.target is update:
-                with InnerOps(meter) as inner:
+                with as_the_user(), InnerOps(meter) as inner:
                     made = function(*args, **kwargs)
                 facts.inner[op.rank] = inner.records()
             else:

@@ -23,7 +23,7 @@ from lowtide.tracing.functional import draws_become_pure, functionalize, lift_co
 from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
-from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters
+from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters, refuse_types
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
 
@@ -35,10 +35,11 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
     scalar loss; without it the model's output has `.loss` or is itself the loss. Nothing runs and nothing of the
     user's changes: tracing works on tensors without data. What cannot be captured raises CaptureError.
     """
+    refuse_types(model, optimizer)
     form = BatchForm.of(batch)
     tensors = form.tensors(batch)
     inputs = Inputs.of(model, optimizer)
-    refuse_early(model, optimizer, inputs, form)
+    refuse_early(optimizer, inputs, form)
     joint = trace_joint(model, loss or model_loss, inputs, form, tensors)
     constants = lift_constants(joint.module)
     outside = {id(tensor): name for name, tensor in inputs.outside.items()}

@@ -13,13 +13,18 @@ from lowtide.tracing.joint import Inputs
 from lowtide.tracing.source import user_line
 
 
-def refuse_early(model: nn.Module, optimizer: Optimizer, inputs: Inputs, form: BatchForm) -> None:
-    """Refuse a model, an optimizer or a batch with which no trace can succeed."""
+def refuse_types(model: object, optimizer: object) -> None:
+    """Refuse what is no model or no optimizer."""
     where = user_line()
     if not isinstance(model, nn.Module):
         raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(optimizer, Optimizer):
         raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+
+
+def refuse_early(optimizer: Optimizer, inputs: Inputs, form: BatchForm) -> None:
+    """Refuse an optimizer or a batch with which no trace can succeed."""
+    where = user_line()
     _refuse_optimizer(optimizer, where)
     held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if not held:

@@ -1,0 +1,249 @@
+"""What is measured is what is predicted: bytes per op, the peak, and the toy model computed by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profile
+
+import lowtide
+from lowtide.device import meter as meters
+from lowtide.device.shim import compiler
+from lowtide.errors import InputError
+from lowtide.graph.dispatch import below_autograd, grad_mode_of, set_grad_mode
+from lowtide.graph.step_graph import StepGraph
+from lowtide.records.profile import Profile
+from lowtide.records.words import Phase, Role
+from tests.training import Trained, differences
+from tests.zoo import ZOO
+
+
+def captured(name: str) -> StepGraph:
+    case = ZOO[name]()
+    return lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_timeline_peaks_where_a_plain_run_does(name: str) -> None:
+    profile = lowtide.profile(captured(name), runs=1)
+    assert profile.peak_B == pytest.approx(profile.step_peak_B, rel=0.01)
+    for op, *parts in zip(profile.ops, *profile.role_bytes().values(), strict=True):
+        assert sum(parts) == op.active_mem_B, "roles add up"
+        assert op.peak_mem_B == op.active_mem_B + op.workspace_B
+        assert op.runtime_ms > 0
+
+
+def toy(width: int = 8) -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    model = nn.Sequential(
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)
+    )
+    return model, (torch.randn(4, width), torch.randint(0, width, (4,)))
+
+
+def toy_profile() -> Profile:
+    model, batch = toy()
+    graph = lowtide.capture(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1, fused=True),
+        batch,
+        lambda m, b: F.cross_entropy(m(b[0]), b[1]),
+    )
+    return lowtide.profile(graph, runs=1)
+
+
+def test_the_toy_has_three_forward_and_three_backward_layers() -> None:
+    rows = toy_profile().by_layer()
+    assert [(row.layer, row.phase) for row in rows if row.phase is not Phase.OPTIMIZER] == [
+        ("0", Phase.FORWARD),
+        ("2", Phase.FORWARD),
+        ("4", Phase.FORWARD),
+        ("4", Phase.BACKWARD),
+        ("2", Phase.BACKWARD),
+        ("0", Phase.BACKWARD),
+    ]
+
+
+def test_the_memory_curve_of_the_toy_is_the_one_computed_by_hand() -> None:
+    """Three layers of width w = 8, batch b = 4, float32, SGD without state; one value per op that takes time."""
+    profile = toy_profile()
+    w, b = 8, 4
+    weight, bias, scalar = w * w * 4, w * 4, 4
+    h = b * w * 4  # what a layer or a ReLU makes
+    layer = weight + bias
+    resident = 3 * layer + h + b * 8  # parameters, inputs, labels
+    forward = [
+        h,  # layer 0
+        2 * h,  # ReLU, beside its input
+        2 * h,  # layer 2, beside the first ReLU, which backward needs
+        3 * h,  # ReLU
+        3 * h,  # layer 4, beside two ReLUs
+        4 * h,  # log_softmax, beside the logits
+        3 * h + 2 * scalar,  # the loss, and the weight that normalises it
+    ]
+    backward = [
+        3 * h + 3 * scalar,  # where backward starts: one
+        4 * h + 3 * scalar,  # nll_loss
+        5 * h + scalar,  # log_softmax: its output, its gradient in and out; the loss stays to the end
+        4 * h + scalar,  # layer 4: gradient of its input
+        4 * h + weight + scalar,  # of its weight
+        4 * h + layer + scalar,  # of its bias
+        4 * h + layer + scalar,  # ReLU: two ReLUs, its gradient in and out
+        3 * h + layer + scalar,  # layer 2, the second ReLU is gone
+        3 * h + layer + weight + scalar,
+        3 * h + 2 * layer + scalar,
+        3 * h + 2 * layer + scalar,  # ReLU
+        h + 2 * layer + weight + scalar,  # layer 0 needs no gradient of its input
+        h + 3 * layer + scalar,
+    ]
+    gone = (0, weight, layer, layer + weight, 2 * layer, 2 * layer + weight)
+    optimizer = [3 * layer + scalar - before for before in gone]
+    measured = [op.active_mem_B - resident for op in profile.ops if not op.is_view]
+    assert measured == forward + backward + optimizer
+    assert all(op.peak_mem_B == op.active_mem_B for op in profile.ops), "none of these ops needs a workspace"
+
+
+@pytest.mark.parametrize("name", ["convnet", "bert", "lstm"])
+def test_memory_per_op_is_what_torch_profiler_records(name: str) -> None:
+    graph = captured(name)
+    profile = lowtide.profile(graph, runs=1)
+    sample = [op for op in graph.ops if op.makes and op.rank % 3 == 0 and op.phase is not Phase.OPTIMIZER]
+    shapes = {node.name: node.meta.get("val") for node in graph.graph.nodes}
+    compared = 0
+    for op in sample:
+        if any(not isinstance(shapes[n.name], torch.Tensor) for n in op.node.all_input_nodes) or op.is_effect:
+            continue
+        if not all(shapes[n.name].is_floating_point() for n in op.node.all_input_nodes):
+            continue
+        args = torch.fx.node.map_arg(op.node.args, lambda n: _real(shapes[n.name]))
+        kwargs = torch.fx.node.map_arg(op.node.kwargs, lambda n: _real(shapes[n.name]))
+        with below_autograd():
+            set_grad_mode(grad_mode_of(op.phase))
+            op.node.target(*args, **kwargs)  # type: ignore[operator]
+            with torch_profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorder:
+                made = op.node.target(*args, **kwargs)  # type: ignore[operator]
+        now = peak = 0
+        for change in meters.allocations(recorder):
+            now += change
+            peak = max(peak, now)
+        del made
+        record = profile.ops[op.rank]
+        assert (now, peak) == (record.output_B, record.output_B + record.workspace_B), op
+        compared += 1
+    assert compared > 3
+
+
+def _real(fake: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    torch.empty(0, dtype=fake.dtype).set_(made.untyped_storage()).uniform_(0.1, 0.9)  # expanded ones have one element
+    return made
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["fresh", "with state"])
+def test_profiling_leaves_everything_as_it_was(before: int) -> None:
+    case = ZOO["convnet"]()
+    ours = Trained(case.model, torch.optim.Adam(case.model.parameters(), lr=0.1), torch.zeros(()))
+    graph = lowtide.capture(ours.model, ours.optimizer, case.batch, case.loss)
+    for _ in range(before):
+        graph(case.batch)
+    theirs = ours.copy()
+    theirs.loss = ours.loss
+    first = next(ours.model.parameters())
+    first.grad = gradient = torch.ones_like(first)
+    generator = torch.get_rng_state()
+    lowtide.profile(graph, runs=1)
+    assert first.grad is gradient
+    first.grad = None
+    assert list(differences(ours, theirs)) == []
+    assert len(ours.optimizer.state) == len(theirs.optimizer.state)
+    assert torch.equal(generator, torch.get_rng_state())
+
+
+def test_state_comes_back_also_when_an_op_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = ZOO["mlp"]()
+    graph = lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
+    before = [p.clone() for p in case.model.parameters()]
+
+    def stop(done: int, total: int, what: str) -> None:
+        if done > 1.5 * len(graph.ops):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lowtide.profile(graph, progress=stop)
+    assert all(torch.equal(a, b) for a, b in zip(before, case.model.parameters(), strict=True))
+    assert not graph.optimizer.state
+    graph(case.batch)
+
+
+def test_it_saves_and_loads_back_equal(tmp_path: Path) -> None:
+    profile = toy_profile()
+    profile.save(tmp_path / "profile.json")
+    assert Profile.load(tmp_path / "profile.json") == profile
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no JSON"),
+        ("[]", "not a lowtide-profile/1"),
+        ('{"format": "lowtide-profile/1"}', "damaged"),
+        (None, "cannot"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "profile.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        Profile.load(path)
+
+
+def test_updates_know_the_aten_ops_inside() -> None:
+    profile = lowtide.profile(captured("mlp"), runs=1)
+    updates = [op for op in profile.ops if op.phase is Phase.OPTIMIZER]
+    assert len(updates) == 6
+    for op in updates:
+        names = {inner.op for inner in op.inner}
+        assert {"aten.lerp_.Scalar", "aten.addcmul_.default", "aten.addcdiv_.default"} <= names
+        assert op.role is Role.PARAMETER
+
+
+def test_the_metrics_of_an_activation() -> None:
+    profile = toy_profile()
+    times = [op.runtime_ms for op in profile.ops]
+    assert [a.memory_size_B for a in profile.activations] == [128, 128, 128, 4]
+    first, second, *_ = profile.activations
+    assert first.inactive_time_ms == pytest.approx(sum(times[first.last_fw_use + 1 : first.first_bw_use]))
+    # The second ReLU is made again from the first one: a linear layer and a ReLU.
+    assert second.recomp_srcs == (first.storage,)
+    assert [profile.ops[rank].op for rank in second.recomp_ops] == ["aten.addmm.default", "aten.relu.default"]
+    assert second.recomp_time_ms == pytest.approx(sum(times[rank] for rank in second.recomp_ops))
+    assert second.recomp_memory_B == 256
+    assert second.recompute_ratio == pytest.approx(128 / second.recomp_time_ms)
+    assert second.swap_time_ms >= min(max(s.out_ms, s.in_ms) for s in profile.transfer)
+
+
+def test_counting_the_runs() -> None:
+    model, batch = toy()
+    graph = lowtide.capture(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), batch, lambda m, b: F.cross_entropy(m(b[0]), b[1])
+    )
+    seen: list[tuple[int, int]] = []
+    lowtide.profile(graph, warmup=2, runs=2, progress=lambda done, total, what: seen.append((done, total)))
+    assert seen == [(k + 1, 4 * len(graph.ops)) for k in range(4 * len(graph.ops))]
+    with pytest.raises(InputError, match="at least one"):
+        lowtide.profile(graph, runs=0)
+
+
+def test_without_a_compiler_the_profiler_counts_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "compiler", lambda: None)
+    profile = toy_profile()
+    assert profile.memory_source == "torch.profiler"
+    monkeypatch.undo()
+    if compiler() is None:
+        pytest.skip("no C++ compiler here, nothing to compare with")
+    exact = toy_profile()
+    assert exact.memory_source == "allocator shim"
+    assert [op.peak_mem_B for op in profile.ops] == [op.peak_mem_B for op in exact.ops]
