@@ -43,3 +43,29 @@ def results_directory(path: Path, names: tuple[str, ...], *, force: bool) -> Pat
     except OSError as error:
         raise InputError(f"cannot write into {path}: {error.strerror}") from error
     return path
+
+
+@contextmanager
+def results(path: Path, names: tuple[str, ...], *, force: bool) -> Iterator[Path]:
+    """A temporary folder for the files `names`; they move to `path` together when the block ends well.
+
+    What can be refused is refused at once, before the block. When the block fails or is interrupted, `path` is as it
+    was before, also where it was not there.
+    """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    results_directory(path, names, force=force)
+    try:
+        with tempfile.TemporaryDirectory(dir=path, prefix=".lowtide-") as name:
+            yield Path(name)
+            missing = [file for file in names if not (Path(name) / file).is_file()]
+            if missing:
+                raise RuntimeError(f"results without {', '.join(missing)}")
+            try:
+                for file in names:
+                    (Path(name) / file).replace(path / file)
+            except OSError as error:
+                raise InputError(f"cannot write into {path}: {error.strerror}") from error
+    finally:
+        for folder in new:
+            if not any(folder.iterdir()):
+                folder.rmdir()

@@ -1,9 +1,12 @@
 """The command line: one module per command in `lowtide.cli`, library errors become one line and exit code 2."""
 
+import signal
 import sys
+from types import FrameType
 
 import typer
 
+from lowtide.cli.profile import profile
 from lowtide.errors import LowtideError
 
 app = typer.Typer(
@@ -20,8 +23,17 @@ def _root() -> None:
     """PyTorch training that fits a number of bytes."""
 
 
+app.command()(profile)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Leave through the clean-up of temporary files, as Ctrl-C does."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run the command line; a LowtideError becomes one line on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, _leave)
     try:
         app()
     except LowtideError as error:
