@@ -52,6 +52,7 @@ def chain(layers: int = 3, *, prefix: str = "", model: str = "chain", activation
                 is_view=False,
                 is_random=False,
                 is_effect=phase is Phase.OPTIMIZER,
+                overwrites=None,
                 inner=(InnerOp(f"aten.{prefix}add_", layers, 0.5, 64),) if phase is Phase.OPTIMIZER else (),
             )
         )

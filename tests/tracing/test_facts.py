@@ -105,7 +105,7 @@ def test_it_prints_as_python_with_a_line_per_op() -> None:
     text = str(graph)
     ops = [line for line in text.splitlines() if line.startswith("    ") and not line.strip().startswith("#")]
     assert len(ops) == len(graph.ops)
-    line = next(line for line in ops if "aten.relu(" in line)
+    line = next(line for line in ops if "aten.relu_(" in line)
     for part in ("forward", "activation float32[4, 8, 12, 12]", "live ", "| 2 |", "tests/zoo/models.py:"):
         assert part in line
     compile(graph.program.source, "program", "exec")

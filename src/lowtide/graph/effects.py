@@ -36,6 +36,14 @@ def written_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
     return written
 
 
+def in_place_form(op: OpOverload) -> OpOverload:
+    """`aten.add_.Tensor` for `aten.add.Tensor`."""
+    packet = getattr(aten, op._schema.name.removeprefix("aten::") + "_")
+    form = getattr(packet, op._overloadname or "default")
+    assert isinstance(form, OpOverload)
+    return form
+
+
 def is_random(op: object) -> bool:
     """Does `op` advance the random generator?"""
     return isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags

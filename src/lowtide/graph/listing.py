@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowtide.graph.program import arguments_text
+from lowtide.graph.program import arguments_text, function_of
 from lowtide.graph.update import update
 from lowtide.records.words import Role
 from lowtide.units import format_bytes
@@ -44,7 +44,8 @@ def _inputs(graph: StepGraph) -> list[str]:
 
 
 def _line(op: Op, live: int) -> str:
-    call = f"{op.op.removesuffix('.default')}({arguments_text(op.node, {})})"
+    name = op.op if op.overwrites is None else str(function_of(op))
+    call = f"{name.removesuffix('.default')}({arguments_text(op.node, {})})"
     if op.node.target is not update:
         call = f"{', '.join(item.name for item in op.items) or op.name} = {call}"
     made = ", ".join(f"{made.role} {made}" + (" view" if op.is_view else "") for made in op.outputs)

@@ -27,13 +27,16 @@ class ActivationUses:
 
 
 def lifetimes(ops: Sequence[Op], storages: Sequence[Storage], kept: frozenset[int]) -> dict[int, Lifetime]:
-    """The lifetime of every storage that is not resident; `kept` ones live to the end."""
+    """The lifetime of every storage that is not resident; `kept` ones live to the end.
+
+    A storage that is overwritten in place ends before the op: from then on its bytes are the result's.
+    """
     born = {s.index: s.maker for s in storages if s.maker is not None}
     last = dict(born)
     for op in ops:
         for storage in op.reads:
             if storage in last:
-                last[storage] = op.rank
+                last[storage] = op.rank - 1 if storage == op.overwrites else op.rank
     end = len(ops) - 1
     return {s: Lifetime(born[s], end if s in kept else last[s]) for s in born}
 

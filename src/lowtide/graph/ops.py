@@ -61,6 +61,8 @@ class Op:
     is_random: bool
     is_effect: bool
     """It changes something that outlives the step: a buffer, a parameter, the optimizer's state."""
+    overwrites: int | None
+    """The storage whose bytes its result takes over: eager runs it in place, and nobody reads its input again."""
     node: fx.Node
     items: tuple[fx.Node, ...]
     """The `getitem` nodes that take its outputs apart."""

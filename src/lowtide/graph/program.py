@@ -10,6 +10,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
+from lowtide.graph.effects import in_place_form
 from lowtide.graph.ops import Op
 from lowtide.graph.update import update
 
@@ -81,10 +82,17 @@ def call_text(op: Op, names: dict[str, Any]) -> str:
     node = op.node
     if node.target is update:
         return f"update(optimizer, {arguments_text(node, names)}, keep)"
-    assert isinstance(node.target, OpOverload)
-    name = op.op.replace(".", "_")
-    names[name] = node.target._op
+    function = function_of(op)
+    name = str(function).replace(".", "_")
+    names[name] = function._op
     return f"{node.name} = {name}({arguments_text(node, names)})"
+
+
+def function_of(op: Op) -> OpOverload:
+    """What runs for `op`: the op itself, or its in-place form where its first argument dies with it."""
+    target = op.node.target
+    assert isinstance(target, OpOverload)
+    return target if op.overwrites is None else in_place_form(target)
 
 
 def arguments_text(node: fx.Node, names: dict[str, Any]) -> str:
@@ -119,8 +127,7 @@ def prepare(
     kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument.name])
     if node.target is update:
         return update, (optimizer, *args), {}
-    assert callable(node.target)
-    return node.target._op if isinstance(node.target, OpOverload) else node.target, args, kwargs
+    return function_of(op)._op, args, kwargs
 
 
 def store(op: Op, made: Any, values: dict[str, Any]) -> None:

@@ -59,6 +59,17 @@ def _is_foreach(group: dict[str, object]) -> bool:
     return any(p.device.type != "cpu" for p in params)
 
 
+def describe(optimizer: Optimizer) -> str:
+    """`Adam, fused` or `SGD, for-loop, momentum 0.9`: for reports."""
+    group = optimizer.param_groups[0]
+    words = [type(optimizer).__name__]
+    if type(optimizer) in _INDEPENDENT:
+        words.append("fused" if group.get("fused") else "foreach" if _is_foreach(group) else "for-loop")
+    if group.get("momentum"):
+        words.append(f"momentum {group['momentum']}")
+    return ", ".join(words)
+
+
 def parts(optimizer: Optimizer, updated: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """The parameters with a gradient (`updated`) that one update op takes together, in the optimizer's order."""
     wanted = {id(p) for p in updated}

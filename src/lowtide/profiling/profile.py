@@ -11,6 +11,7 @@ from lowtide.device.meter import meter_for
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
 from lowtide.profiling.runs import Facts, OpByOp, run_op_by_op, run_plain, run_to_learn
 from lowtide.profiling.transfer import measure_transfer
@@ -62,7 +63,7 @@ def profile(
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
     return Profile(
         model=type(graph.model).__name__,
-        optimizer=type(graph.optimizer).__name__,
+        optimizer=describe(graph.optimizer),
         batch=tuple(
             f"{path}: {leaf}" for path, leaf in zip(graph.form.tensor_paths, graph.form.tensor_leaves, strict=True)
         ),
@@ -136,6 +137,7 @@ def _op_records(
                 is_view=op.is_view,
                 is_random=op.is_random,
                 is_effect=op.is_effect,
+                overwrites=op.overwrites,
                 inner=facts.inner.get(op.rank, ()),
             )
         )

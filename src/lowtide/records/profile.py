@@ -73,6 +73,8 @@ class OpRecord:
     is_view: bool
     is_random: bool
     is_effect: bool
+    overwrites: int | None
+    """The storage whose bytes its result takes over, an in-place op; that storage ends before this op."""
     inner: tuple[InnerOp, ...]
     """Of an optimizer update: the aten ops inside it."""
 

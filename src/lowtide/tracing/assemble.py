@@ -105,10 +105,12 @@ def assemble(
                 is_view=not makes and not changed and bool(outputs),
                 is_random=is_random(node.target),
                 is_effect=bool(changed),
+                overwrites=None,
                 node=node,
                 items=items,
             )
         )
+    ops = _with_overwriting(graph, ops, storages)
     complete = {s for node in gradients for s in storages.of_node(node)}
     found = _with_roles(storages.found, ops, complete)
     return tuple(_with_output_roles(op, found) for op in ops), found
@@ -166,9 +168,37 @@ def _update_op(rank: int, node: fx.Node, origin: Origin, storages: _Storages, st
         is_view=False,
         is_random=False,
         is_effect=True,
+        overwrites=None,
         node=node,
         items=(),
     )
+
+
+def _with_overwriting(graph: fx.Graph, ops: list[Op], storages: _Storages) -> list[Op]:
+    """Let ops that eager runs in place do so where their first argument is theirs alone and read for the last time."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    kept = {s for node in output.all_input_nodes for s in storages.of_node(node)}
+    last = {s: op.rank for op in ops for s in op.reads}
+    result = []
+    for op in ops:
+        origin: Origin = op.node.meta[ORIGIN]
+        if origin.in_place and len(op.makes) == 1 and not op.is_effect and isinstance(op.node.target, OpOverload):
+            first = op.node.args[0] if op.node.args else None
+            if isinstance(first, fx.Node) and str(op.node.target) == origin.in_place.replace("_.", ".", 1):
+                (storage,) = storages.of_node(first)
+                info = storages.found[storage]
+                mine = not info.resident and storage not in kept and last[storage] == op.rank
+                again = sum(storage in storages.of_node(n) for n in op.node.all_input_nodes)
+                if mine and again == 1 and _fits(first.meta["val"], op.node.meta["val"], info.bytes):
+                    op = replace(op, overwrites=storage)
+        result.append(op)
+    return result
+
+
+def _fits(old: Tensor, new: Tensor, size: int) -> bool:
+    """Is `old` a whole storage of the kind that `new` needs?"""
+    same = (old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride())
+    return same and new.untyped_storage().nbytes() == size
 
 
 def _with_roles(found: Sequence[Storage], ops: Sequence[Op], complete: set[int]) -> tuple[Storage, ...]:

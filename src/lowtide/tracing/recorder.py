@@ -43,6 +43,8 @@ class Origin:
     """A number that all ops of one traced call share."""
     forward_call: int | None = None
     """Of a backward op: the call that it is the backward of."""
+    in_place: str = ""
+    """The in-place op that eager runs here, which functionalising turns into its pure form."""
 
 
 def new_nodes(graph: fx.Graph, last: fx.Node) -> Iterator[fx.Node]:
@@ -96,6 +98,7 @@ class Recorder(TorchDispatchMode):
         if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
             raise CaptureError(_data_dependent(func, origin))
         made = list(new_nodes(graph, last))
+        origin = replace(origin, in_place=_eager_in_place(func, self.phase))
         for node in made:
             node.meta[ORIGIN] = origin
         if made and self.phase is Phase.FORWARD:
@@ -118,7 +121,7 @@ class Recorder(TorchDispatchMode):
         behind = self._backward_of
         if behind is None:
             return Origin(self.phase, "", user_line(), self._calls)
-        return replace(behind, phase=self.phase, call=self._calls, forward_call=behind.call)
+        return replace(behind, phase=self.phase, call=self._calls, forward_call=behind.call, in_place="")
 
     @contextmanager
     def modules(self) -> Iterator[None]:
@@ -155,6 +158,13 @@ class Recorder(TorchDispatchMode):
             self._backward_of = origin
 
         return enter
+
+
+def _eager_in_place(func: OpOverload, phase: Phase) -> str:
+    """The in-place op that eager runs: `func` itself, or, where autograd sums gradients, an addition into the first."""
+    if func is aten.add.Tensor and phase is Phase.BACKWARD:
+        return str(aten.add_.Tensor)
+    return str(func) if func._schema.name.endswith("_") else ""
 
 
 def random_states() -> tuple[object, ...]:

@@ -9,7 +9,9 @@ import torch
 
 _LOWTIDE = Path(__file__).parent.parent
 # Model definitions count as the user's code, also those that lowtide ships.
-_OURS = [f"{_LOWTIDE}/{part}" for part in ("tracing/", "graph/", "profiling/", "cli/", "__init__.py")]
+_OURS = [f"{_LOWTIDE}/{part}" for part in ("tracing/", "graph/", "profiling/", "__init__.py")]
+# Below a command of ours there is no code of the user's.
+_COMMANDS = f"{_LOWTIDE}/cli/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _NOT_THE_USERS = (_TORCH, *_OURS, "<frozen", "<lowtide", "<eval_with_key")
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
@@ -26,7 +28,7 @@ def _frames(frame: FrameType | None) -> list[FrameType]:
 def user_line() -> str:
     """`file:line` of the innermost frame that is neither torch's nor lowtide's; empty where there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and not frame.f_code.co_filename.startswith(_COMMANDS):
         if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
             return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
