@@ -1,4 +1,4 @@
-"""Policies: each turns a problem and a byte budget into a plan. One module each, found by name, loaded when asked for."""
+"""Policies turn a problem and a byte budget into a plan: one module each, found by name, loaded when asked for."""
 
 import importlib
 from collections.abc import Callable, Sequence
