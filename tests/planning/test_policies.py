@@ -22,13 +22,12 @@ needs_optimal = pytest.mark.skipif("optimal" not in THERE, reason="optimal is no
 
 def attempt(name: str, problem: Problem, budget: int) -> Plan | BudgetInfeasible:
     """The plan, or why there is none, checked against what any policy must hold to."""
-    try:
-        plan = policy(name).plan(problem, budget, time_limit=10.0, seed=0)
-    except BudgetInfeasible as infeasible:
-        assert infeasible.floor > budget
-        assert infeasible.budget == budget
-        assert all(size == problem.sizes[s] for s, size in infeasible.blockers)
-        return infeasible
+    plan = plan_or_refusal(name, problem, budget)
+    if isinstance(plan, BudgetInfeasible):
+        assert plan.floor > budget
+        assert plan.budget == budget
+        assert all(size == problem.sizes[s] for s, size in plan.blockers)
+        return plan
     verify(problem, plan.schedule)
     timeline = simulate(problem, plan.schedule.ops)
     assert plan.policy == name
@@ -37,6 +36,13 @@ def attempt(name: str, problem: Problem, budget: int) -> Plan | BudgetInfeasible
     assert plan.bound <= plan.overhead + 1e-9
     assert plan.gap == pytest.approx(max(0.0, plan.overhead - plan.bound))
     return plan
+
+
+def plan_or_refusal(name: str, problem: Problem, budget: int) -> Plan | BudgetInfeasible:
+    try:
+        return policy(name).plan(problem, budget, time_limit=10.0, seed=0)
+    except BudgetInfeasible as infeasible:
+        return infeasible
 
 
 def budgets(problem: Problem) -> st.SearchStrategy[int]:

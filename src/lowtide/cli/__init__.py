@@ -1,10 +1,12 @@
-"""The command line: one module per command in `lowtide.cli`, library errors become one line and exit code 2."""
+"""The command line: one module per command in `lowtide.cli`, library errors become one line and an exit code."""
 
 import sys
 
 import typer
 
+from lowtide.cli import bench, frontier, schedule
 from lowtide.errors import LowtideError
+from lowtide.planning.policies import BudgetInfeasible
 
 app = typer.Typer(
     name="lowtide",
@@ -13,6 +15,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("schedule")(schedule.schedule)
+app.command("frontier")(frontier.frontier)
+app.add_typer(bench.app, name="bench")
 
 
 @app.callback()
@@ -21,9 +26,12 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line; a LowtideError becomes one line on stderr and exit code 2."""
+    """Run the command line; a LowtideError becomes one line on stderr: exit code 3 for a budget, 2 for the rest."""
     try:
         app()
+    except BudgetInfeasible as infeasible:
+        sys.stderr.write(f"lowtide: {infeasible}\n")
+        sys.exit(3)
     except LowtideError as error:
         sys.stderr.write(f"lowtide: {error}\n")
         sys.exit(2)

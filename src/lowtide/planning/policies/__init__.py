@@ -57,6 +57,22 @@ class Policy(Protocol):
         ...
 
 
+class FrontierPolicy(Protocol):
+    """What the module of `optimal` offers beside `plan`."""
+
+    def frontier(
+        self,
+        problem: Problem,
+        *,
+        points: int = 12,
+        time_limit: float = 600.0,
+        seed: int = 0,
+        progress: Progress = quiet,
+    ) -> Sequence[Plan]:
+        """Plans from no budget down to the floor, peaks falling; a plan's bound holds for every peak up to its own."""
+        ...
+
+
 class BudgetInfeasible(LowtideError):  # noqa: N818 - an answer rather than a fault
     """No plan within the budget: proven impossible, or none was reached."""
 
@@ -80,6 +96,11 @@ def policy(name: str) -> Policy:
     if name not in POLICIES:
         raise InputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
     return cast(Policy, importlib.import_module(POLICIES[name]))
+
+
+def frontier_policy() -> FrontierPolicy:
+    """The policy that can draw a frontier."""
+    return cast(FrontierPolicy, importlib.import_module(POLICIES["optimal"]))
 
 
 def judged(
