@@ -46,7 +46,7 @@ def test_reads_what_the_format_says(tmp_path: Path) -> None:
     assert (problem.resident_bytes, problem.base_time, problem.kept) == (8, 4.5, (2,))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(problem=problems())
 def test_a_problem_survives_the_disk(problem: Problem, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("problem") / "p.json"
@@ -194,7 +194,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_problem(tmp_path / "binary")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(content=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), st.lists))
 def test_junk_never_escapes_as_another_error(content: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Junk in every place of an otherwise good file: a ProblemError or a good problem."""

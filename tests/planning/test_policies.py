@@ -1,6 +1,5 @@
 """What holds for every policy on every problem."""
 
-import importlib.util
 import math
 
 import pytest
@@ -15,7 +14,7 @@ from lowtide.planning.simulate import simulate
 from planning import exhaustive
 from planning.strategies import problems, training_problems
 
-THERE = [name for name, module in POLICIES.items() if importlib.util.find_spec(module) is not None]
+THERE = [name for name in POLICIES if hasattr(policy(name), "plan")]
 any_problem = st.one_of(problems(), training_problems())
 needs_optimal = pytest.mark.skipif("optimal" not in THERE, reason="optimal is not there yet")
 
@@ -52,7 +51,7 @@ def budgets(problem: Problem) -> st.SearchStrategy[int]:
 
 
 @pytest.mark.parametrize("name", [name for name in THERE if name != "optimal"])
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_plan_is_valid_within_the_budget_and_as_simulated(name: str, data: st.DataObject) -> None:
     problem = data.draw(any_problem)
@@ -60,7 +59,7 @@ def test_a_plan_is_valid_within_the_budget_and_as_simulated(name: str, data: st.
 
 
 @pytest.mark.parametrize("name", [name for name in THERE if name != "optimal"])
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(problem=any_problem)
 def test_nothing_is_recomputed_where_everything_fits(name: str, problem: Problem) -> None:
     plan = attempt(name, problem, simulate(problem, problem.program).peak)
@@ -69,7 +68,7 @@ def test_nothing_is_recomputed_where_everything_fits(name: str, problem: Problem
 
 
 @needs_optimal
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_optimal_equals_exhaustive_search(data: st.DataObject) -> None:
     problem = data.draw(problems())
@@ -86,7 +85,7 @@ def test_optimal_equals_exhaustive_search(data: st.DataObject) -> None:
 
 
 @needs_optimal
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_optimal_is_never_worse_than_the_others(data: st.DataObject) -> None:
     problem = data.draw(training_problems(max_layers=8))

@@ -88,7 +88,7 @@ def test_overhead_of_a_program_without_time() -> None:
     assert (overhead_of(problem, 0), overhead_of(problem, 1)) == (0.0, float("inf"))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_equals_the_naive_simulator(data: st.DataObject) -> None:
     problem = data.draw(problems())
@@ -105,7 +105,7 @@ def test_equals_the_naive_simulator(data: st.DataObject) -> None:
     assert timeline.time == sum(problem.ops[o].time for o in order)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(problems(max_ops=3, max_storages=5))
 def test_exhaustive_search_equals_trying_every_order(problem: Problem) -> None:
     """Every order of up to five steps; longer ones are not needed to tell the search wrong."""

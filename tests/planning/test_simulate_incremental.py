@@ -35,7 +35,7 @@ def edit(timeline: IncrementalTimeline, kind: str, at: int, o: int, to: int) -> 
     return timeline.remove(at) if kind == "remove" else timeline.move(at, to)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_equals_the_full_simulation_after_any_edits(data: st.DataObject) -> None:
     problem = data.draw(problems())

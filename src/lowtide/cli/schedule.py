@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lowtide.cli.options import Force, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
 from lowtide.cli.progress import progress_line
+from lowtide.errors import InputError
 from lowtide.planning.policies import POLICIES, Plan, policy
 from lowtide.planning.problem import Problem
 from lowtide.planning.problem_file import load_problem
@@ -49,7 +50,10 @@ def schedule(
     output_file(out, force=force)
     with progress_line(f"planning {problem.name or problem_file.name}") as progress:
         plan = chosen.plan(problem, limit, time_limit=time_limit, seed=seed, progress=progress)
-    save_schedule(plan.schedule, out)
+    try:
+        save_schedule(plan.schedule, out)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}") from error
     Console().print(_table(problem, plan, limit, unplanned))
 
 

@@ -116,7 +116,7 @@ def check_time(value: object, what: str) -> float:
     """`value` as a time: a finite number, whole numbers left whole so that sums stay exact."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{what} must be a number, not {shown(value)}")
-    if not math.isfinite(value) if isinstance(value, float) else False:
+    if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{what} must be finite, not {value}")
     if not 0 <= value <= TIME_LIMIT:
         raise InputError(f"{what} must be between 0 and 10^18, not {shown(value)}")
