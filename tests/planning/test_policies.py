@@ -45,9 +45,9 @@ def plan_or_refusal(name: str, problem: Problem, budget: int) -> Plan | BudgetIn
 
 
 def budgets(problem: Problem) -> st.SearchStrategy[int]:
-    """From nothing above the residents to a little more than the program order needs."""
+    """From a little more than the program order needs down to almost nothing above the residents."""
     peak = simulate(problem, problem.program).peak
-    return st.integers(problem.resident_bytes + 1, max(problem.resident_bytes + 1, peak + 1))
+    return st.integers(0, max(0, peak - problem.resident_bytes)).map(lambda cut: peak + 1 - cut)
 
 
 @pytest.mark.parametrize("name", [name for name in THERE if name != "optimal"])

@@ -175,7 +175,7 @@ def _verify_writers(problem: Problem) -> None:
     """Every storage has the producers it needs and no others."""
     writer: dict[int, int] = {}
     for o, op in enumerate(problem.ops):
-        label, seen = problem.op_label(o), set[int]()
+        label, seen, reads = problem.op_label(o), set[int](), set(op.reads)
         for s in op.writes:
             named = problem.storage_label(s)
             if problem.storages[s].resident:
@@ -184,7 +184,7 @@ def _verify_writers(problem: Problem) -> None:
                 )
             if s in seen:
                 raise ProblemError(f"{label} writes {named} twice")
-            if s in op.reads:
+            if s in reads:
                 raise ProblemError(f"{label} both reads and writes {named}")
             seen.add(s)
             if not op.optional:
@@ -210,16 +210,19 @@ def _verify_order(problem: Problem) -> None:
                     f"{problem.op_label(o)} reads {problem.storage_label(s)} {how}: that order cannot run"
                 )
         written.update(problem.writes[o])
-    waiting = [o for o, op in enumerate(problem.ops) if op.optional]
-    while waiting:
-        left = [o for o in waiting if not written.issuperset(problem.reads[o])]
-        if len(left) == len(waiting):
-            o = left[0]
+    missing = {o: sum(s not in written for s in problem.reads[o]) for o, op in enumerate(problem.ops) if op.optional}
+    ready = [o for o, count in missing.items() if not count]
+    while ready:
+        for s in problem.writes[ready.pop()]:
+            if s not in written:
+                written.add(s)
+                for o in problem.readers[s]:
+                    missing[o] -= 1
+                    if not missing[o]:
+                        ready.append(o)
+    for o, count in missing.items():
+        if count:
             s = next(s for s in problem.reads[o] if s not in written)
             raise ProblemError(
                 f"{problem.op_label(o)} can never run: {problem.storage_label(s)} needs it first, a cycle"
             )
-        for o in waiting:
-            if o not in left:
-                written.update(problem.writes[o])
-        waiting = left
