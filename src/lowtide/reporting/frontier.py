@@ -36,13 +36,15 @@ def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    peaks = [plan.peak / 2**30 for plan in plans]
-    overheads = [100 * plan.overhead for plan in plans]
-    bounds = [100 * plan.bound for plan in plans]
-    axes.plot(peaks, overheads, marker="o", label="plan")
-    axes.plot(peaks, bounds, linestyle="--", marker="_", label="no schedule can be below")
-    axes.fill_between(peaks, bounds, overheads, alpha=0.15)
-    axes.set_xlabel("peak (GiB)")
+    rising = sorted(plans, key=lambda plan: plan.peak)
+    unit, name_of_unit = (2**30, "GiB") if rising[-1].peak >= 2**30 else (2**20, "MiB")
+    peaks = [plan.peak / unit for plan in rising]
+    # Stairs, not slopes: a plan serves every larger budget, a bound holds for every smaller one.
+    axes.step(peaks, [100 * plan.overhead for plan in rising], where="post", marker="o", label="plan")
+    axes.step(
+        peaks, [100 * plan.bound for plan in rising], where="pre", linestyle="--", label="no schedule can be below"
+    )
+    axes.set_xlabel(f"peak ({name_of_unit})")
     axes.set_ylabel("overhead (%)")
     axes.set_title(f"{name}: peak against time")
     axes.set_ylim(bottom=0)
