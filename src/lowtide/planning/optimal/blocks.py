@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,9 +36,7 @@ class Blocks:
         """Per block what it, or a block behind it, reads from the blocks before it."""
         until = _last_forward_read(self.facts, self.peak)
         born = self.facts.born
-        return tuple(
-            frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1]
-        )
+        return tuple(frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1])
 
     @cached_property
     def needed(self) -> tuple[tuple[int, ...], ...]:
@@ -56,9 +55,7 @@ class Blocks:
         found = [0] * self.count
         least = self.peak
         for b in range(self.count - 1, -1, -1):
-            first = min(
-                (next(k for k in self.facts.needs[s] if k >= self.peak) for s in self.needed[b]), default=least
-            )
+            first = min((next(k for k in self.facts.needs[s] if k >= self.peak) for s in self.needed[b]), default=least)
             found[b] = max(least, min(first, self.facts.count - 1))
             least = found[b]
         return tuple(found)
@@ -107,7 +104,7 @@ def _narrow(width: Bytes, live: Bytes, peak: int, most: int) -> Sequence[int]:
     levels = np.linspace(grown[0], grown[-1], most + 1)[1:-1]
     edges = sorted({1, peak, *(int(k) for k in np.searchsorted(grown, levels))})
     cuts: list[int] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         window = width[low:high]
         if len(window):
             best = low + int(len(window) - 1 - np.argmin(window[::-1]))

@@ -1,14 +1,15 @@
 """Where good schedules come from: other policies, a few instants, stages with a horizon, the chain of blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lowtide.planning.optimal.blocks import find_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
+from lowtide.planning.optimal.groups import group_options
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
-from lowtide.planning.optimal.options import span_options
+from lowtide.planning.optimal.options import Option, Span, span_options, undominated
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.policies import BudgetInfeasible, policy
 
@@ -85,18 +86,25 @@ def _add_violations(
     return bool(worst)
 
 
-def from_chain(best: Incumbent, count: int, longest: int, price: float) -> None:
+def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float) -> None:
     """The dynamic program over blocks, with options at prices around what a byte is worth at the peak."""
     facts = best.facts
     blocks = find_blocks(facts, count)
     if blocks is None or best.closed:
         return
-    prices = [0.0, *(price * factor for factor in (0.3, 0.6, 1.0, 1.6, 3.0, 8.0, 40.0))]
-    options = {}
-    for span in _spans(blocks.count, longest):
-        if best.left() < 2:
-            return
-        options[span] = span_options(blocks, span, prices)
+    prices = [0.0, *(price * factor for factor in (0.5, 1.0, 1.6, 3.0, 12.0))]
+    until = best.left() * 0.75
+    priced: dict[Span, list[Option]] = {}
+    for span in _spans(blocks.count, lengths):
+        if best.left() < until:
+            break
+        priced[span] = span_options(blocks, span, prices)
+    if len(priced) < blocks.count:
+        return
+    singles = [priced[b, b + 1] for b in range(blocks.count)]
+    for span, groups in group_options(blocks, singles, 2 * max(lengths)).items():
+        priced.setdefault(span, []).extend(groups)
+    options = {span: undominated(found) for span, found in priced.items()}
     room = best.budget - facts.problem.resident_bytes
     for share in (1.0, 0.95):
         decision = Chain(blocks, options, max(1, int(room * share))).decision()
@@ -106,8 +114,8 @@ def from_chain(best: Incumbent, count: int, longest: int, price: float) -> None:
                 best.offer(order, f"a chain of {blocks.count} blocks")
 
 
-def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:
-    for length in range(1, longest + 1):
+def _spans(count: int, lengths: Sequence[int]) -> Iterator[Span]:
+    for length in lengths:
         for i in range(count - length + 1):
             yield i, i + length
 

@@ -34,7 +34,11 @@ class Chain:
         count = blocks.count
         self.passing = [outward_peak(blocks, (b, b + 1), frozenset()) for b in range(count)]
         self.forward = [
-            sum(problem.times[o] for o in problem.program[blocks.cuts[b] : blocks.cuts[b + 1]] if not problem.ops[o].once)
+            sum(
+                problem.times[o]
+                for o in problem.program[blocks.cuts[b] : blocks.cuts[b + 1]]
+                if not problem.ops[o].once
+            )
             for b in range(count)
         ]
         self.ways = [
@@ -104,9 +108,10 @@ class Chain:
             if code >= 0:
                 end, option = self.ways[i][code]
                 for b in range(i, end):
-                    stored[b] = held | entry | option.saved
+                    stored[b] = held | entry | (option.on_return[b - i] if option.on_return else option.saved)
                 if end <= j:
-                    work.append((end, j, level - self._units(self._beyond(i, end, option)), stored[i]))
+                    beyond = self._beyond(i, end, option)
+                    work.append((end, j, level - self._units(beyond), held | entry | option.saved))
             else:
                 k = -code - 1
                 work.append((i, k - 1, level, held))

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.instants import SLACK
 from lowtide.planning.optimal.prune import prune
-from lowtide.planning.optimal.repair import repair
+from lowtide.planning.optimal.repair import WORK, repair
+
+FAR = 0.3
+"""Share of the room by which an order may exceed it and still be worth a long repair."""
 
 
 @dataclass
@@ -31,17 +35,22 @@ class Incumbent:
     floor_order: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.began = time.perf_counter()
         self.floor = int(self.facts.live.max())
         self.floor_order = list(self.facts.problem.program)
 
     @property
     def closed(self) -> bool:
         """Is the best order proven to be the best there is?"""
-        return self.extra <= self.bound + 1e-6 * max(self.facts.problem.base_time, 1e-300)
+        return self.extra <= self.bound + 1.01 * SLACK * self.facts.problem.base_time
 
     def left(self) -> float:
         """Seconds to the deadline."""
         return self.deadline - time.perf_counter()
+
+    def spent(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self.began
 
     def over(self, order: Sequence[int]) -> int:
         """Bytes by which an order exceeds the budget."""
@@ -59,13 +68,15 @@ class Incumbent:
 
     def offer(self, order: Sequence[int], source: str) -> bool:
         """Repair where it is over the budget, prune, and keep it where it is the best so far."""
-        fitting: list[int] | None = list(order)
-        if self.over(order) > 0:
-            fitting = repair(self.facts, order, self.budget)
-            if fitting is None:
+        fitting = list(order)
+        over = self.over(order)
+        if over > 0:
+            far = self.order is not None and over > FAR * (self.budget - self.facts.problem.resident_bytes)
+            repaired = repair(self.facts, order, self.budget, work=WORK // 10 if far else WORK)
+            if repaired is None:
                 return False
+            fitting = repaired
             self.over(fitting)
-        assert fitting is not None
         pruned = prune(self.facts, fitting, self.budget, seed=self.seed)
         times = self.facts.problem.times
         extra = sum(times[o] for o in pruned) - self.facts.problem.base_time

@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.solver import Program, solve
 from lowtide.planning.optimal.stages import Allowed
+
+SLACK = 1e-5
+"""Share of the program's time within which a bound and a solution count as met."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,8 @@ class Model:
         if self.impossible:
             return Outcome(float("inf"), float("inf"), None, True)
         values = None if start is None else self.values_of(start)
-        answer = solve(self.program, seconds=seconds, tolerance=tolerance, nodes=nodes, start=values)
+        slack = SLACK * self.facts.problem.base_time
+        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, nodes=nodes, start=values)
         if answer.values is None:
             return Outcome(answer.bound, answer.objective, None, answer.finished)
         chosen = answer.values > 0.5
@@ -172,7 +177,7 @@ class Model:
             return float("inf")
         return solve(self.program, seconds=seconds, integer=False).bound
 
-    def values_of(self, decision: Decision) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def values_of(self, decision: Decision) -> NDArray[np.float64]:
         """A decision for the same instants as column values."""
         values = np.zeros(len(self.program.cost))
         for columns, chosen in ((self.keep, decision.stored), (self.run, decision.runs)):
@@ -180,4 +185,4 @@ class Model:
                 for key, c in column.items():
                     if key in chosen[j]:
                         values[c] = 1.0
-        return np.maximum(values, np.array(self.program.lower))
+        return np.asarray(np.maximum(values, np.array(self.program.lower)))

@@ -64,7 +64,7 @@ def reoptimised(
 
 
 def tight_positions(facts: Facts, order: Sequence[int], budget: int, count: int) -> list[int]:
-    """Up to `count` program positions where the order comes nearest to the budget, each the worst of its surroundings."""
+    """Up to `count` program positions where the order comes nearest to the budget, the worst of each part."""
     live = live_bytes(facts.problem, order)
     at: dict[int, int] = {}
     done = 0

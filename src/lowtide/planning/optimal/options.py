@@ -1,4 +1,4 @@
-"""Ways to come back to a run of blocks: what it stores on the way out, what it runs again, what it takes while it does."""
+"""Ways to come back to a span of blocks: what it stores on the way out, what it runs again, what that takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ class Option:
     """Peak of the block's own values while it runs forward and saves."""
     back: int
     """Peak of its own values, and of what the program writes meanwhile, on return."""
+    on_return: tuple[frozenset[int], ...] = ()
+    """Per block of a group what is stored when the program comes back to it; empty where that is `saved`."""
 
 
 Span = tuple[int, int]
@@ -25,13 +27,20 @@ Span = tuple[int, int]
 
 
 def span_options(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[Option]:
-    """The best saved sets of a span at each price of a byte, without those another one beats."""
-    found: dict[frozenset[int], Option] = {}
+    """The best saved sets of a span at each price of a byte, one per price."""
+    known: dict[frozenset[int], Option] = {}
+    found: list[Option] = []
     for saved, time in _saved_sets(blocks, span, prices):
-        if saved not in found:
-            found[saved] = _measured(blocks, span, saved, time)
-    options = sorted(found.values(), key=lambda o: (o.stored, o.time))
-    return [o for o in options if not any(_beats(q, o) for q in options)]
+        if saved not in known:
+            known[saved] = _measured(blocks, span, saved, time)
+        found.append(known[saved])
+    return found
+
+
+def undominated(options: Sequence[Option]) -> list[Option]:
+    """The options that no other one beats, those that store least first."""
+    distinct = sorted({o.on_return or (o.saved,): o for o in options}.values(), key=lambda o: (o.stored, o.time))
+    return [o for o in distinct if not any(_beats(q, o) for q in distinct)]
 
 
 def _beats(one: Option, other: Option) -> bool:
@@ -124,9 +133,7 @@ def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
     facts, problem = blocks.facts, blocks.facts.problem
     start = blocks.returns[span[1] - 1]
     end = blocks.returns[span[0] - 1] if span[0] else facts.count
-    inside = {
-        s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]
-    }
+    inside = {s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]}
     have = set(saved)
     steps: list[tuple[int, int]] = []
 

@@ -8,38 +8,65 @@ import numpy as np
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, excess
 
+WORK = 30_000
+"""Changes looked at before a repair gives up."""
+
+
+DEPTHS = (0, 2, 8, 40)
+"""How many missing ops may run again together with the one that is wanted."""
+
 
 @dataclass(frozen=True)
 class _Change:
-    """Ops to run again before a step, and what that costs for what."""
+    """Ops to run again before a step, what that costs for each byte of excess, and bytes it frees at the worst step."""
 
     step: int
     ops: tuple[int, ...]
     price: float
+    freed: int
 
 
-def repair(facts: Facts, order: Sequence[int], budget: int, *, steps: int = 400) -> list[int] | None:
+def repair(facts: Facts, order: Sequence[int], budget: int, *, work: int = WORK) -> list[int] | None:
     """An order within the budget, or None where greedy dropping does not get there."""
     current = list(order)
-    barred: set[tuple[int, int, int]] = set()
-    for _ in range(steps):
-        lifetimes = Lifetimes(facts, current)
-        over = excess(lifetimes.live, budget)
-        if over == 0:
-            return current
+    lifetimes = Lifetimes(facts, current)
+    over = excess(lifetimes.live, budget)
+    while over and work > 0:
         changes = _changes(lifetimes, budget)
-        for change in sorted(changes, key=lambda c: (c.price, c.step, c.ops))[:4]:
-            tried = current[: change.step] + list(change.ops) + current[change.step :]
-            key = (change.step, len(current), hash(change.ops))
-            if key in barred:
-                continue
-            if excess(Lifetimes(facts, tried).live, budget) < over:
-                current = tried
+        work -= len(changes) + 1
+        changes.sort(key=lambda c: (c.price, c.step, c.ops))
+        for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
+            tried = _inserted(current, chosen)
+            after = Lifetimes(facts, tried)
+            left = excess(after.live, budget)
+            if left < over:
+                current, lifetimes, over = tried, after, left
                 break
-            barred.add(key)
         else:
             return None
-    return None
+    return None if over else current
+
+
+def _enough(changes: list[_Change], needed: int) -> list[_Change]:
+    """The cheapest changes that together free what is needed at the worst step, none touching another's ops."""
+    chosen: list[_Change] = []
+    ops: set[int] = set()
+    for change in changes:
+        if needed <= 0:
+            break
+        if ops.isdisjoint(change.ops):
+            chosen.append(change)
+            ops.update(change.ops)
+            needed -= change.freed
+    return chosen
+
+
+def _inserted(order: list[int], changes: list[_Change]) -> list[int]:
+    """The order with the changes' ops before their steps."""
+    found = list(order)
+    for change in sorted(changes, key=lambda c: -c.step):
+        found[change.step : change.step] = change.ops
+    return found
 
 
 def _changes(lifetimes: Lifetimes, budget: int) -> list[_Change]:
@@ -59,14 +86,14 @@ def _changes(lifetimes: Lifetimes, budget: int) -> list[_Change]:
         for o in problem.producers[lifetimes.storage[instance]]:
             if problem.ops[o].once:
                 continue
-            for depth in (0, 2, 8, 40):
-                change = _evaluate(lifetimes, budget, o, after, depth)
+            for depth in DEPTHS:
+                change = _evaluate(lifetimes, budget, o, after, depth, worst)
                 if change is not None:
                     found.append(change)
     return found
 
 
-def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int) -> _Change | None:
+def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int, worst: int) -> _Change | None:
     """The price (time per byte of excess taken away) of running `op` before `step`, `depth` missing ops with it."""
     problem, sizes = lifetimes.facts.problem, lifetimes.facts.problem.sizes
     chosen, stack, made = [op], [op], set(problem.writes[op])
@@ -115,7 +142,8 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int)
     ops = tuple(sorted(set(chosen), key=lambda q: position[q]))
     if op != ops[-1]:
         ops = (*(q for q in ops if q != op), op)
-    return _Change(step, ops, (sum(problem.times[q] for q in ops) + 1e-9) / gain)
+    freed = int(view[worst - low] - after[worst - low]) if worst >= low else 0
+    return _Change(step, ops, (sum(problem.times[q] for q in ops) + 1e-9) / gain, freed)
 
 
 def _newest(lifetimes: Lifetimes, s: int, step: int) -> int:

@@ -12,13 +12,13 @@ from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, 
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
 
+NEAR = 0.5
+"""Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
 SHARE = 0.6
 """Share of the time limit after which no new work is begun."""
 
 
-def plan(
-    problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet
-) -> Plan:
+def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
     began = time.perf_counter()
     facts = Facts(problem)
@@ -41,11 +41,11 @@ def search(best: Incumbent) -> str:
         return "the program fits as it is"
     _refuse_hopeless(best)
     if is_tiny(problem):
-        order = solve_exactly(problem, budget).order
-        if order is None:
+        exact = solve_exactly(problem, budget).order
+        if exact is None:
             _refuse(best)
         else:
-            best.offer(order, "exhaustive search")
+            best.offer(exact, "exhaustive search")
             best.raise_bound(best.extra)
         return "every order was considered"
     best.progress("bounding")
@@ -54,22 +54,23 @@ def search(best: Incumbent) -> str:
     if is_impossible(ranked[0][0]):
         _refuse(best)
     from_policies(best)
-    for _, instant in ranked[:2]:
-        outcome = solve_instant(facts, budget, instant, seconds=0.12 * best.left())
+    near = True
+    for relaxed, instant in ranked[:2]:
+        if relaxed < 0.97 * ranked[0][0]:
+            break
+        outcome = solve_instant(facts, budget, instant, seconds=0.08 * best.left())
         if is_impossible(outcome.bound):
             _refuse(best)
         best.raise_bound(outcome.bound)
         if outcome.decision is not None:
-            best.offer_decision(outcome.decision, "one instant")
-    if best.closed:
-        return "proven best"
+            order = best.offer_decision(outcome.decision, "one instant")
+            near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    from_instants(best, [top], rounds=8, seconds=0.15 * best.left())
-    price = byte_price(best, top)
-    for count, longest in ((16, 6),):
-        from_chain(best, count, longest, price)
-    for count in (8, 16, 24):
-        from_stages(best, count, 1, rounds=2, seconds=0.1 * best.left())
+    if near:
+        from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
+    from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
+    for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
+        from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
     return "proven best" if best.closed else ""
 

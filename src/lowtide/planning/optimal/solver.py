@@ -68,11 +68,15 @@ def solve(
     seconds: float,
     integer: bool = True,
     tolerance: float = 1e-6,
+    slack: float = 0.0,
     nodes: int | None = None,
     start: NDArray[np.float64] | None = None,
     seed: int = 0,
 ) -> Answer:
-    """Solve `program`; `bound` is a lower bound on every solution however early it stopped."""
+    """Solve `program` until bound and objective are within `tolerance` of each other, or within `slack`.
+
+    `bound` is a lower bound on every solution however early it stopped.
+    """
     scale = max(program.cost, default=0.0) or 1.0
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(program.cost), len(program.starts)
@@ -92,6 +96,7 @@ def solve(
         "random_seed": seed,
         "time_limit": max(0.1, seconds),
         "mip_rel_gap": tolerance,
+        "mip_abs_gap": max(1e-9, slack / scale),
     }
     if nodes is not None:
         options["mip_max_nodes"] = nodes
