@@ -56,7 +56,7 @@ def test_results_are_not_overwritten_without_force(
     )
     assert (tmp_path / "profile.json").read_text() == "precious"
     assert _run(monkeypatch, *words, "--force") == 0
-    assert Profile.load(tmp_path / "profile.json").optimizer == "SGD"
+    assert Profile.load(tmp_path / "profile.json").optimizer == "SGD, fused"
     assert {path.name for path in tmp_path.iterdir()} >= {*PROFILE_FILES, "tiny.py"}
 
 

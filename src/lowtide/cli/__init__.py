@@ -1,4 +1,4 @@
-"""The command line: one module per command in `lowtide.cli`, library errors become one line and exit code 2."""
+"""The command line: one module per command in `lowtide.cli`, library errors become one line and an exit code."""
 
 import signal
 import sys
@@ -6,8 +6,9 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli.profile import profile
+from lowtide.cli import bench, frontier, profile, schedule
 from lowtide.errors import LowtideError
+from lowtide.planning.policies import BudgetInfeasible
 
 app = typer.Typer(
     name="lowtide",
@@ -16,14 +17,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("profile")(profile.profile)
+app.command("schedule")(schedule.schedule)
+app.command("frontier")(frontier.frontier)
+app.add_typer(bench.app, name="bench")
 
 
 @app.callback()
 def _root() -> None:
     """PyTorch training that fits a number of bytes."""
-
-
-app.command()(profile)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
@@ -32,10 +34,13 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line; a LowtideError becomes one line on stderr and exit code 2."""
+    """Run the command line; a LowtideError becomes one line on stderr: exit code 3 for a budget, 2 for the rest."""
     signal.signal(signal.SIGTERM, _leave)
     try:
         app()
+    except BudgetInfeasible as infeasible:
+        sys.stderr.write(f"lowtide: {infeasible}\n")
+        sys.exit(3)
     except LowtideError as error:
         sys.stderr.write(f"lowtide: {error}\n")
         sys.exit(2)

@@ -1,0 +1,94 @@
+"""`lowtide bench`: measure lowtide itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
+from lowtide.cli.progress import progress_line
+from lowtide.errors import InputError
+from lowtide.files import results_directory
+from lowtide.planning.benchmark import Asked, Case, run_cases, scaling_problems
+from lowtide.planning.policies import POLICIES, policy
+from lowtide.planning.problem_file import load_problem
+from lowtide.reporting.planner_bench import SCALING_NAME, SCALING_PNG, TABLE_NAME, draw_scaling, write_cases
+
+app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
+
+
+@app.callback()
+def _root() -> None:
+    """Measure lowtide itself."""
+
+
+Problems = Annotated[
+    list[Path] | None, typer.Argument(metavar="[PROBLEM.json]...", help="lowtide-problem files.", show_default=False)
+]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the CSV files.", show_default=False)]
+Budgets = Annotated[str, typer.Option("--budgets", metavar="B,B,...", help="Bytes or shares of the unplanned peak.")]
+Above = Annotated[bool, typer.Option("--above-residents", help="Shares count only the bytes above the residents.")]
+Names = Annotated[str, typer.Option("--policies", metavar="P,P,...", help=f"Of {', '.join(POLICIES)}.")]
+Scaling = Annotated[
+    int, typer.Option("--scaling", metavar="OPS", min=0, help="Also time repeated blocks up to this many ops.")
+]
+
+
+@app.command("planner")
+def planner(
+    out: Out,
+    problem_files: Problems = None,
+    budgets: Budgets = "90%,80%,70%,60%,50%",
+    above_residents: Above = False,
+    policies: Names = "optimal,mutwo,chen",
+    scaling: Scaling = 0,
+    time_limit: TimeLimit = 60.0,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Run the policies on problems under budgets: the table problem, budget, policy, overhead, bound, gap, seconds."""
+    check_time_limit(time_limit)
+    if not problem_files and not scaling:
+        raise InputError("nothing to measure: give problem files, --scaling OPS or both")
+    names = tuple(name.strip() for name in policies.split(","))
+    for name in names:
+        policy(name)
+    asked = Asked(tuple(budgets.split(",")), above_residents, names, time_limit, seed)
+    problems = [load_problem(path) for path in problem_files or ()]
+    for problem in problems:
+        asked.budgets_of(problem)
+    files = (TABLE_NAME,) * bool(problems) + (SCALING_NAME, SCALING_PNG) * bool(scaling)
+    folder = results_directory(out, files, force=force)
+    with progress_line("benchmark") as progress:
+        cases = [case for problem in problems for case in run_cases(problem, asked, progress)]
+    if problems:
+        write_cases(folder / TABLE_NAME, cases)
+        Console().print(_table(cases))
+    if scaling:
+        half = Asked(("50%",), True, names, time_limit, seed)
+        with progress_line("scaling") as progress:
+            curve = [case for p in scaling_problems(scaling) for case in run_cases(p, half, progress)]
+        write_cases(folder / SCALING_NAME, curve)
+        draw_scaling(folder / SCALING_PNG, curve)
+        Console().print(_table(curve))
+
+
+def _table(cases: Sequence[Case]) -> Table:
+    table = Table("problem", "ops", "budget", "policy", "overhead", "bound", "gap", "seconds", box=None)
+    for case in cases:
+        reached = "not reached" if case.overhead is None else f"{case.overhead:.4%}"
+        bound = "-" if case.bound is None else f"{case.bound:.4%}"
+        table.add_row(
+            case.problem,
+            str(case.ops),
+            case.label,
+            case.policy,
+            "infeasible" if case.infeasible else reached,
+            "none fits" if case.infeasible else bound,
+            "-" if case.gap is None else f"{case.gap:.4%}",
+            f"{case.seconds:.2f}",
+        )
+    return table

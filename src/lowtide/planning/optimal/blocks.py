@@ -1,0 +1,113 @@
+"""The program before its peak as a chain of blocks, cut where few bytes pass from one to the next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from lowtide.planning.optimal.facts import Bytes, Facts
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Block b is program positions cuts[b] to cuts[b + 1]; the last cut is the peak."""
+
+    facts: Facts
+    cuts: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return len(self.cuts) - 1
+
+    @property
+    def peak(self) -> int:
+        """The position where what comes before turns from forward into backward."""
+        return self.cuts[-1]
+
+    def positions(self, span: tuple[int, int]) -> range:
+        """The positions of blocks span[0] to span[1]."""
+        return range(self.cuts[span[0]], self.cuts[span[1]])
+
+    @cached_property
+    def entry(self) -> tuple[frozenset[int], ...]:
+        """Per block what it, or a block behind it, reads from the blocks before it."""
+        until = _last_forward_read(self.facts, self.peak)
+        born = self.facts.born
+        return tuple(frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1])
+
+    @cached_property
+    def needed(self) -> tuple[tuple[int, ...], ...]:
+        """Per block its values that the program reads after the peak."""
+        found: list[list[int]] = [[] for _ in range(self.count)]
+        for b in range(self.count):
+            for k in range(self.cuts[b], self.cuts[b + 1]):
+                for s in self.facts.problem.writes[self.facts.problem.program[k]]:
+                    if self.facts.needs.get(s, [-1])[-1] >= self.peak:
+                        found[b].append(s)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def returns(self) -> tuple[int, ...]:
+        """Per block the position at which the program comes back to it after the peak, the last block first."""
+        found = [0] * self.count
+        least = self.peak
+        for b in range(self.count - 1, -1, -1):
+            first = min((next(k for k in self.facts.needs[s] if k >= self.peak) for s in self.needed[b]), default=least)
+            found[b] = max(least, min(first, self.facts.count - 1))
+            least = found[b]
+        return tuple(found)
+
+    @cached_property
+    def behind(self) -> Bytes:
+        """Bytes of what the program itself writes after the peak, alive at each position, without workspaces."""
+        facts, sizes = self.facts, self.facts.problem.sizes
+        change = np.zeros(facts.count + 2, dtype=np.int64)
+        for s, k in facts.born.items():
+            if k >= self.peak:
+                change[k] += sizes[s]
+                change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+        return np.asarray(np.cumsum(change)[: facts.count])
+
+
+def find_blocks(facts: Facts, most: int) -> Blocks | None:
+    """Up to `most` blocks of about equal bytes, each cut where it is narrowest; None where there is no chain."""
+    peak = int(facts.live.argmax())
+    if peak < 4:
+        return None
+    born, sizes = facts.born, facts.problem.sizes
+    change = np.zeros(peak + 2, dtype=np.int64)
+    for s, k in _last_forward_read(facts, peak).items():
+        change[born[s] + 1] += sizes[s]
+        change[k + 1] -= sizes[s]
+    width = np.cumsum(change)[: peak + 1]
+    cuts = [0, *_narrow(width, facts.live, peak, most), peak]
+    return Blocks(facts, tuple(cuts)) if len(cuts) > 2 else None
+
+
+def _last_forward_read(facts: Facts, peak: int) -> dict[int, int]:
+    """Per value written before the peak the last position before it that reads it."""
+    found: dict[int, int] = {}
+    for s, k in facts.born.items():
+        if k < peak:
+            reads = [q for q in facts.needs.get(s, ()) if q < peak]
+            if reads:
+                found[s] = reads[-1]
+    return found
+
+
+def _narrow(width: Bytes, live: Bytes, peak: int, most: int) -> Sequence[int]:
+    """One cut in each of `most` windows of equal growth, at the narrowest place, the latest of equals."""
+    grown = np.maximum.accumulate(live[: peak + 1]).astype(float)
+    levels = np.linspace(grown[0], grown[-1], most + 1)[1:-1]
+    edges = sorted({1, peak, *(int(k) for k in np.searchsorted(grown, levels))})
+    cuts: list[int] = []
+    for low, high in pairwise(edges):
+        window = width[low:high]
+        if len(window):
+            best = low + int(len(window) - 1 - np.argmin(window[::-1]))
+            if 0 < best < peak and (not cuts or best > cuts[-1]):
+                cuts.append(best)
+    return cuts

@@ -1,0 +1,130 @@
+"""Where good schedules come from: other policies, a few instants, stages with a horizon, the chain of blocks."""
+
+from collections.abc import Iterator, Sequence
+
+from lowtide.planning.optimal.blocks import find_blocks
+from lowtide.planning.optimal.chain import Chain
+from lowtide.planning.optimal.construct import build
+from lowtide.planning.optimal.facts import gap_positions, live_bytes
+from lowtide.planning.optimal.groups import group_options
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.options import Option, Span, span_options, undominated
+from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
+from lowtide.planning.policies import BudgetInfeasible, policy
+
+
+def from_policies(best: Incumbent) -> None:
+    """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
+    for name in ("chen", "mutwo"):
+        try:
+            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=max(1.0, 0.1 * best.left()))
+        except BudgetInfeasible:
+            continue
+        best.offer(plan.schedule.ops, name)
+
+
+def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float) -> list[int]:
+    """Solve for a few instants, add those where the simulation breaks the budget, and so on; the instants reached."""
+    facts, budget = best.facts, best.budget
+    plain = not facts.futile
+    reserve: dict[int, int] = {}
+    for _ in range(rounds):
+        if best.closed or best.left() < 1:
+            break
+        model = Model(facts, budget, instants, reserve, certify=plain)
+        outcome = model.solve(seconds=min(seconds, best.left()))
+        if plain and not reserve:
+            best.raise_bound(outcome.bound)
+        if outcome.decision is None:
+            break
+        order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
+        if order is None or not _add_violations(best, order, instants, reserve, each=None):
+            break
+        if not outcome.finished:
+            break
+    return instants
+
+
+def from_stages(best: Incumbent, count: int, horizon: int, *, rounds: int, seconds: float) -> None:
+    """Tens of instants with runs kept near their need."""
+    facts = best.facts
+    cuts = even_cuts(facts, count)
+    if len(cuts) < 2:
+        return
+    stages = Stages(cuts, horizon)
+    instants, reserve = list(cuts), dict[int, int]()
+    for _ in range(rounds):
+        if best.closed or best.left() < 1:
+            return
+        model = Model(facts, best.budget, instants, reserve, allowed=allowed_runs(facts, instants, stages))
+        outcome = model.solve(seconds=min(seconds, best.left()), tolerance=1e-3)
+        if outcome.decision is None:
+            return
+        order = best.offer_decision(outcome.decision, f"{count} stages")
+        if order is None or not _add_violations(best, order, instants, reserve, each=stages) or not outcome.finished:
+            return
+
+
+def _add_violations(
+    best: Incumbent, order: list[int], instants: list[int], reserve: dict[int, int], *, each: Stages | None
+) -> bool:
+    """Add the worst position over the budget (of each stage) to the instants, or a reserve where it is one already."""
+    live = live_bytes(best.facts.problem, order)
+    worst: dict[int, tuple[int, int]] = {}
+    for (k, _), size in zip(gap_positions(best.facts, order), live.tolist(), strict=True):
+        stage = 0 if each is None else each.of(k)
+        over = size - best.budget
+        if over > 0 and k < best.facts.count and over > worst.get(stage, (0, 0))[0]:
+            worst[stage] = (over, k)
+    for over, k in worst.values():
+        if k in instants:
+            reserve[k] = reserve.get(k, 0) + over
+        else:
+            instants.append(k)
+    instants.sort()
+    return bool(worst)
+
+
+def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float) -> None:
+    """The dynamic program over blocks, with options at prices around what a byte is worth at the peak."""
+    facts = best.facts
+    blocks = find_blocks(facts, count)
+    if blocks is None or best.closed:
+        return
+    prices = [0.0, *(price * factor for factor in (0.5, 1.0, 1.6, 3.0, 12.0))]
+    until = best.left() * 0.75
+    priced: dict[Span, list[Option]] = {}
+    for span in _spans(blocks.count, lengths):
+        if best.left() < until:
+            break
+        priced[span] = span_options(blocks, span, prices)
+    if len(priced) < blocks.count:
+        return
+    singles = [priced[b, b + 1] for b in range(blocks.count)]
+    for span, groups in group_options(blocks, singles, 2 * max(lengths)).items():
+        priced.setdefault(span, []).extend(groups)
+    options = {span: undominated(found) for span, found in priced.items()}
+    room = best.budget - facts.problem.resident_bytes
+    for share in (1.0, 0.95):
+        decision = Chain(blocks, options, max(1, int(room * share))).decision()
+        if decision is not None:
+            order = build(facts, decision)
+            if order is not None:
+                best.offer(order, f"a chain of {blocks.count} blocks")
+
+
+def _spans(count: int, lengths: Sequence[int]) -> Iterator[Span]:
+    for length in lengths:
+        for i in range(count - length + 1):
+            yield i, i + length
+
+
+def byte_price(best: Incumbent, instant: int) -> float:
+    """What one byte less at an instant costs in time, by the linear relaxation."""
+    room = best.budget - best.facts.problem.resident_bytes
+    step = max(1, room // 50)
+    here = Model(best.facts, best.budget, [instant]).relaxed(seconds=5.0)
+    less = Model(best.facts, best.budget - step, [instant]).relaxed(seconds=5.0)
+    scale = best.facts.problem.base_time / max(1, int(best.facts.live.max()) - best.facts.problem.resident_bytes)
+    return (less - here) / step if less < float("inf") and less > here else scale

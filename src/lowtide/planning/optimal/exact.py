@@ -1,0 +1,96 @@
+"""Tiny problems solved to the end: the cheapest way through all states of (ops done, storages held)."""
+
+import heapq
+from dataclasses import dataclass
+
+from lowtide.planning.problem import Problem
+
+State = tuple[int, int, int]
+"""Program ops done, storages held and optional once-ops used, the latter two as bit sets."""
+
+LARGEST = 14
+"""Most ops, and most storages that are not resident, that are searched exhaustively."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The best order, or None where none fits."""
+
+    order: tuple[int, ...] | None
+
+
+def is_tiny(problem: Problem) -> bool:
+    """Is exhaustive search a matter of a second?"""
+    movable = sum(not storage.resident for storage in problem.storages)
+    return len(problem.ops) <= LARGEST and movable <= LARGEST
+
+
+def solve_exactly(problem: Problem, budget: int) -> Exact:
+    """The fastest order within the budget: Dijkstra's algorithm on extra time, program ops being free."""
+    program, ops, times = problem.program, problem.ops, problem.times
+    movable = [s for s, storage in enumerate(problem.storages) if not storage.resident]
+    bit = {s: 1 << i for i, s in enumerate(movable)}
+    reads = [sum(bit[s] for s in problem.reads[o]) for o in range(len(ops))]
+    writes = [sum(bit[s] for s in set(problem.writes[o])) for o in range(len(ops))]
+    kept = sum(bit[s] for s in problem.kept)
+    place = {o: k for k, o in enumerate(program)}
+    size_of: dict[int, int] = {0: problem.resident_bytes}
+
+    def size(held: int) -> int:
+        if held not in size_of:
+            top = held.bit_length() - 1
+            size_of[held] = size(held ^ 1 << top) + problem.sizes[movable[top]]
+        return size_of[held]
+
+    start: State = (0, 0, 0)
+    best: dict[State, float] = {start: 0.0}
+    came: dict[State, tuple[State, int]] = {}
+    queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
+    settled: set[State] = set()
+    while queue:
+        cost, _, state = heapq.heappop(queue)
+        if state in settled:
+            continue
+        settled.add(state)
+        done, held, used = state
+        if done == len(program) and held & kept == kept:
+            return Exact(_path(came, state))
+        for i in range(held.bit_length()):
+            if held >> i & 1:
+                _reach(best, came, queue, (done, held ^ 1 << i, used), cost, state, -1)
+        for o, op in enumerate(ops):
+            if reads[o] & ~held or size(held | writes[o]) + op.workspace > budget:
+                continue
+            k = place.get(o)
+            if k == done:
+                _reach(best, came, queue, (done + 1, held | writes[o], used), cost, state, o)
+            elif op.once and (k is not None or used >> o & 1):
+                continue
+            elif k is None or k < done:
+                mark = used | 1 << o if op.once else used
+                _reach(best, came, queue, (done, held | writes[o], mark), cost + times[o], state, o)
+    return Exact(None)
+
+
+def _reach(
+    best: dict[State, float],
+    came: dict[State, tuple[State, int]],
+    queue: list[tuple[float, int, State]],
+    state: State,
+    cost: float,
+    origin: State,
+    op: int,
+) -> None:
+    if cost < best.get(state, float("inf")):
+        best[state] = cost
+        came[state] = (origin, op)
+        heapq.heappush(queue, (cost, -state[0], state))
+
+
+def _path(came: dict[State, tuple[State, int]], state: State) -> tuple[int, ...]:
+    order: list[int] = []
+    while state in came:
+        state, o = came[state]
+        if o >= 0:
+            order.append(o)
+    return tuple(reversed(order))

@@ -1,0 +1,129 @@
+"""What the optimal planner needs to know of a problem, worked out once: who reads what when, and bytes alive."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowtide.planning.problem import Problem
+
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A problem seen by program position: position k is the first run of the k-th op of the program."""
+
+    problem: Problem
+
+    @cached_property
+    def count(self) -> int:
+        """Ops of the program."""
+        return len(self.problem.program)
+
+    @cached_property
+    def born(self) -> dict[int, int]:
+        """Program position that writes a storage; what only optional ops write has none."""
+        return {s: k for k, o in enumerate(self.problem.program) for s in self.problem.writes[o]}
+
+    @cached_property
+    def needs(self) -> dict[int, list[int]]:
+        """Program positions that read a storage, in order; the end of the program for what must be kept."""
+        found: dict[int, list[int]] = {}
+        for k, o in enumerate(self.problem.program):
+            for s in self.problem.reads[o]:
+                found.setdefault(s, []).append(k)
+        for s in self.problem.kept:
+            found.setdefault(s, []).append(self.count)
+        return found
+
+    @cached_property
+    def position(self) -> tuple[int, ...]:
+        """Per op its program position, -1 for optional ones."""
+        found = [-1] * len(self.problem.ops)
+        for k, o in enumerate(self.problem.program):
+            found[o] = k
+        return tuple(found)
+
+    @cached_property
+    def futile(self) -> frozenset[int]:
+        """Optional ops whose every reader only makes again what they read: a pack, seen from one instant on.
+
+        Running them after the last instant cannot help, since what they read is at hand already.
+        """
+        problem = self.problem
+        return frozenset(
+            o
+            for o, op in enumerate(problem.ops)
+            if op.optional
+            and all(
+                problem.ops[q].optional and set(problem.writes[q]) <= set(problem.reads[o])
+                for s in op.writes
+                for q in problem.readers[s]
+            )
+        )
+
+    @cached_property
+    def again(self) -> tuple[bool, ...]:
+        """Per op: may it run beyond its place in the program?"""
+        return tuple(not op.once or op.optional for op in self.problem.ops)
+
+    @cached_property
+    def live(self) -> Bytes:
+        """Bytes alive at each position of the program order."""
+        return live_bytes(self.problem, self.problem.program)
+
+    @cached_property
+    def least(self) -> Bytes:
+        """Per op the bytes that any schedule has alive while it runs."""
+        problem, sizes = self.problem, self.problem.sizes
+        return np.array(
+            [
+                problem.resident_bytes
+                + problem.workspaces[o]
+                + sum(sizes[s] for s in problem.reads[o])
+                + sum(sizes[s] for s in problem.writes[o])
+                for o in range(len(problem.ops))
+            ],
+            dtype=np.int64,
+        )
+
+
+def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
+    """Bytes alive at each step of an order known to be valid; the same figures as `simulate`, without its checks."""
+    reads, writes, sizes = problem.reads, problem.writes, problem.sizes
+    newest = [-1] * len(problem.storages)
+    born: list[int] = []
+    last: list[int] = []
+    size: list[int] = []
+    for step, o in enumerate(order):
+        for s in reads[o]:
+            last[newest[s]] = step
+        for s in writes[o]:
+            newest[s] = len(born)
+            born.append(step)
+            last.append(step)
+            size.append(sizes[s])
+    end = len(order)
+    for s in problem.kept:
+        last[newest[s]] = end
+    change = np.zeros(end + 2, dtype=np.int64)
+    weight = np.array(size, dtype=np.int64)
+    np.add.at(change, np.array(born, dtype=np.int64), weight)
+    np.subtract.at(change, np.array(last, dtype=np.int64) + 1, weight)
+    workspaces = problem.workspaces
+    extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=end)
+    return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)
+
+
+def gap_positions(facts: Facts, order: Sequence[int]) -> list[tuple[int, bool]]:
+    """Per step: the program position it stands at or before, and whether it is that position's first run."""
+    found: list[tuple[int, bool]] = []
+    done, position = 0, facts.position
+    for o in order:
+        first = position[o] == done
+        found.append((done, first))
+        done += first
+    return found

@@ -1,0 +1,75 @@
+"""Peak against time, from the program order down to the least peak that was reached; points help each other."""
+
+import time
+from collections.abc import Iterator
+
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.search import search
+from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
+from lowtide.planning.problem import Problem
+
+HALVINGS = 3
+"""Steps between the lowest budget that was kept and the highest that was not."""
+
+
+def frontier(
+    problem: Problem, *, points: int = 12, time_limit: float = 300.0, seed: int = 0, progress: Progress = quiet
+) -> tuple[Plan, ...]:
+    """Plans from the largest peak to the least, each with the bound at its budget, none beaten by another.
+
+    A point begins with the schedule of the point above it, made to fit; its own schedule is then tried at the points
+    above. A bound holds for every smaller budget too.
+    """
+    facts = Facts(problem)
+    share = time_limit / (points + HALVINGS)
+    found: list[Incumbent] = []
+    for budget in _budgets(facts, points, found):
+        best = Incumbent(facts, budget, time.perf_counter() + share, seed, progress)
+        if found:
+            best.raise_bound(found[-1].bound)
+            best.offer(found[-1].order or (), "the point above")
+        progress(f"budget {budget}")
+        try:
+            search(best)
+        except BudgetInfeasible:
+            continue
+        if best.order is not None:
+            found.append(best)
+    for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
+        upper.offer(lower.order or (), "the point below")
+    plans = [_judged(best) for best in found]
+    return tuple(
+        plan
+        for i, plan in enumerate(plans)
+        if not any(q.time <= plan.time and q.peak <= plan.peak for q in plans[i + 1 :])
+    )
+
+
+def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]:
+    """Even steps from the program's peak to what single ops need; then halfway between kept and not kept."""
+    top, low = int(facts.live.max()), max(int(facts.least[o]) for o in facts.problem.program)
+    missed = low - 1
+    for i in range(points):
+        budget = top - (top - low) * i // max(1, points - 1)
+        before = len(found)
+        yield budget
+        if len(found) == before:
+            missed = budget
+            break
+    for _ in range(HALVINGS):
+        kept = found[-1].budget
+        if kept - missed < 2:
+            return
+        budget, before = (kept + missed) // 2, len(found)
+        yield budget
+        if len(found) == before:
+            missed = budget
+
+
+def _judged(best: Incumbent) -> Plan:
+    problem = best.facts.problem
+    base = problem.base_time
+    bound = min(best.bound, best.extra) / base if base else 0.0
+    order = best.order if best.order is not None else problem.program
+    return judged(problem, order, best.budget, policy="optimal", seconds=best.spent(), bound=bound)

@@ -1,0 +1,92 @@
+"""The best that a search has: the fastest order within the budget, the least peak seen, the bound."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lowtide.planning.optimal.construct import build
+from lowtide.planning.optimal.decision import Decision
+from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.instants import SLACK
+from lowtide.planning.optimal.prune import prune
+from lowtide.planning.optimal.repair import WORK, repair
+
+FAR = 0.3
+"""Share of the room by which an order may exceed it and still be worth a long repair."""
+
+
+@dataclass
+class Incumbent:
+    """Takes orders and decisions from anyone; makes them fit and keeps the best."""
+
+    facts: Facts
+    budget: int
+    deadline: float
+    """On the clock of `time.perf_counter`."""
+    seed: int
+    progress: Callable[[str], None]
+    order: list[int] | None = None
+    extra: float = math.inf
+    """Extra time of the best order."""
+    bound: float = 0.0
+    """No order within the budget has less extra time."""
+    floor: int = 0
+    floor_order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.began = time.perf_counter()
+        self.floor = int(self.facts.live.max())
+        self.floor_order = list(self.facts.problem.program)
+
+    @property
+    def closed(self) -> bool:
+        """Is the best order proven to be the best there is?"""
+        return self.extra <= self.bound + 1.01 * SLACK * self.facts.problem.base_time
+
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return self.deadline - time.perf_counter()
+
+    def spent(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self.began
+
+    def over(self, order: Sequence[int]) -> int:
+        """Bytes by which an order exceeds the budget."""
+        peak = int(live_bytes(self.facts.problem, order).max())
+        if peak < self.floor:
+            self.floor, self.floor_order = peak, list(order)
+        return peak - self.budget
+
+    def offer_decision(self, decision: Decision, source: str) -> list[int] | None:
+        """Build, make fit and offer; the order as it was built, None where it cannot be."""
+        order = build(self.facts, decision)
+        if order is not None:
+            self.offer(order, source)
+        return order
+
+    def offer(self, order: Sequence[int], source: str) -> bool:
+        """Repair where it is over the budget, prune, and keep it where it is the best so far."""
+        fitting = list(order)
+        over = self.over(order)
+        if over > 0:
+            far = self.order is not None and over > FAR * (self.budget - self.facts.problem.resident_bytes)
+            repaired = repair(self.facts, order, self.budget, work=WORK // 10 if far else WORK)
+            if repaired is None:
+                return False
+            fitting = repaired
+            self.over(fitting)
+        pruned = prune(self.facts, fitting, self.budget, seed=self.seed)
+        times = self.facts.problem.times
+        extra = sum(times[o] for o in pruned) - self.facts.problem.base_time
+        if extra >= self.extra:
+            return False
+        self.over(pruned)
+        self.order, self.extra = pruned, max(0.0, extra)
+        self.progress(f"{100 * self.extra / (self.facts.problem.base_time or 1):.3f} % by {source}")
+        return True
+
+    def raise_bound(self, bound: float) -> None:
+        """A bound on extra time that someone certified."""
+        self.bound = max(self.bound, bound)

@@ -1,0 +1,188 @@
+"""The integer program of a few instants: at each, what is stored must fit; between them, which ops run again.
+
+Without stages it is a relaxation of the whole problem, so its bound is certified: whatever a schedule does, at these
+instants it stores something that fits, and all that is read after an instant was stored at it, written since, or run
+again. With stages an op may run again only within `horizon` stages before the program reads what it makes: a
+restriction, hence no bound, but one that leaves tens of instants easy to solve.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowtide.planning.optimal.decision import Decision
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.solver import Program, solve
+from lowtide.planning.optimal.stages import Allowed
+
+SLACK = 1e-5
+"""Share of the program's time within which a bound and a solution count as met."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A solved model: extra time found and certified, and the decision (None where none was found)."""
+
+    bound: float
+    objective: float
+    decision: Decision | None
+    finished: bool
+
+
+@dataclass
+class Model:
+    """Columns and rows for `instants`; `reserve` bytes are left free at an instant."""
+
+    facts: Facts
+    budget: int
+    instants: Sequence[int]
+    reserve: Mapping[int, int] = field(default_factory=dict)
+    certify: bool = False
+    """Allow all that a schedule could do, so that the bound holds; else leave out packing again between instants."""
+    allowed: Allowed | None = None
+    """Per op the segments it may run again in; None for all of them, without which there is no bound."""
+    around: Decision | None = None
+    """A decision for the same instants that must stay expressible."""
+
+    def __post_init__(self) -> None:
+        self.program = Program()
+        self.keep: list[dict[int, int]] = []
+        self.run: list[dict[int, int]] = []
+        self.impossible = False
+        for j in range(len(self.instants)):
+            self._columns(j)
+        for j in range(len(self.instants)):
+            self._rows(j)
+
+    def _may_run(self, o: int, j: int) -> bool:
+        if self.facts.problem.ops[o].once:
+            return False
+        if o in self.facts.futile and (not self.certify or j == len(self.instants) - 1):
+            return False
+        return self.allowed is None or j in self.allowed[o]
+
+    def _steady(self, s: int, j: int) -> bool:
+        """Is `s` stored at instant j exactly if it was at the one before?"""
+        if any(self._may_run(o, j - 1) for o in self.facts.problem.producers[s]):
+            return False
+        return self.around is None or (s in self.around.stored[j - 1]) == (s in self.around.stored[j])
+
+    def _columns(self, j: int) -> None:
+        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
+        born, op = facts.born, problem.program[t]
+        existing: dict[int, bool] = {}
+
+        def before(s: int) -> bool:
+            """Could s exist before t?"""
+            k = born.get(s)
+            if k is not None:
+                return k < t
+            if s not in existing:
+                existing[s] = False
+                existing[s] = any(all(before(r) for r in problem.reads[o]) for o in problem.producers[s])
+            return existing[s]
+
+        wanted = [s for s, needs in facts.needs.items() if needs[-1] > t and born[s] < t]
+        now = {s for s in problem.reads[op] if born[s] < t}
+        closure, stack = set(wanted), list(wanted)
+        allowed = self.allowed
+        while stack:
+            for o in problem.producers[stack.pop()]:
+                if allowed is not None and not any(q >= j for q in allowed[o]):
+                    continue
+                for s in problem.reads[o]:
+                    if s not in closure and before(s):
+                        closure.add(s)
+                        stack.append(s)
+        closure |= now
+        free = set(problem.writes[op])
+        keep: dict[int, int] = {}
+        for s in sorted(closure):
+            same = self.keep[j - 1].get(s) if j else None
+            if same is not None and self._steady(s, j):
+                keep[s] = same
+            else:
+                first = 0.0 if j or s in born else min(problem.times[o] for o in problem.producers[s])
+                keep[s] = self.program.column(first)
+            if s in now:
+                self.program.lower[keep[s]] = 1.0
+        makers = sorted({o for s in closure for o in problem.producers[s]})
+        self.keep.append(keep)
+        self.run.append(
+            {
+                o: self.program.column(problem.times[o])
+                for o in makers
+                if self._may_run(o, j) and all(r in closure or r in free for r in problem.reads[o])
+            }
+        )
+        room = self.budget - problem.resident_bytes - problem.workspaces[op] - self.reserve.get(t, 0)
+        room -= sum(problem.sizes[s] for s in free)
+        weights: dict[int, float] = {}
+        for s, column in keep.items():
+            if problem.sizes[s]:
+                weights[column] = weights.get(column, 0.0) + problem.sizes[s]
+        self.program.at_most(weights, room)
+        if room < 0:
+            self.impossible = True
+
+    def _have(self, s: int, j: int) -> list[int]:
+        """Columns of which one must be set for `s` to be at hand in segment j."""
+        found = [self.keep[j][s]] if s in self.keep[j] else []
+        found.extend(self.run[j][o] for o in self.facts.problem.producers[s] if o in self.run[j])
+        return found
+
+    def _rows(self, j: int) -> None:
+        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
+        born = facts.born
+        last = j + 1 == len(self.instants)
+        end = facts.count if last else self.instants[j + 1] + 1
+        free = set(problem.writes[problem.program[t]])
+        needed = {s for k in range(t + 1, end) for s in problem.reads[problem.program[k]] if born[s] < t}
+        if last:
+            needed.update(s for s in problem.kept if born[s] < t)
+        for s in sorted(needed):
+            self.program.cover(self._have(s, j), None, 1.0)
+        for o, column in self.run[j].items():
+            for s in problem.reads[o]:
+                if s not in free:
+                    self.program.cover(self._have(s, j), column, 0.0)
+        if not last:
+            for s, column in self.keep[j + 1].items():
+                before = self.keep[j].get(s)
+                if before is not None and before != column and s not in free:
+                    self.program.cover(self._have(s, j), column, 0.0)
+
+    def solve(
+        self, *, seconds: float, tolerance: float = 1e-4, nodes: int | None = None, start: Decision | None = None
+    ) -> Outcome:
+        """The least extra time these instants ask for, and a decision that takes it."""
+        if self.impossible:
+            return Outcome(float("inf"), float("inf"), None, True)
+        values = None if start is None else self.values_of(start)
+        slack = SLACK * self.facts.problem.base_time
+        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, nodes=nodes, start=values)
+        if answer.values is None:
+            return Outcome(answer.bound, answer.objective, None, answer.finished)
+        chosen = answer.values > 0.5
+        stored = tuple(frozenset(s for s, c in keep.items() if chosen[c]) for keep in self.keep)
+        runs = tuple(frozenset(o for o, c in run.items() if chosen[c]) for run in self.run)
+        decision = Decision(tuple(self.instants), stored, runs)
+        return Outcome(answer.bound, answer.objective, decision, answer.finished)
+
+    def relaxed(self, *, seconds: float) -> float:
+        """The bound of the linear relaxation."""
+        if self.impossible:
+            return float("inf")
+        return solve(self.program, seconds=seconds, integer=False).bound
+
+    def values_of(self, decision: Decision) -> NDArray[np.float64]:
+        """A decision for the same instants as column values."""
+        values = np.zeros(len(self.program.cost))
+        for columns, chosen in ((self.keep, decision.stored), (self.run, decision.runs)):
+            for j, column in enumerate(columns):
+                for key, c in column.items():
+                    if key in chosen[j]:
+                        values[c] = 1.0
+        return np.asarray(np.maximum(values, np.array(self.program.lower)))

@@ -1,0 +1,123 @@
+"""The lifetimes behind an order: who wrote and who reads each instance, for edits that need no new simulation."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+from lowtide.planning.optimal.facts import Facts, live_bytes
+
+
+class Lifetimes:
+    """Instances of an order with their readers' steps. Steps keep their numbers when a run is removed."""
+
+    def __init__(self, facts: Facts, order: Sequence[int]) -> None:
+        problem = facts.problem
+        self.facts, self.order = facts, list(order)
+        self.live = live_bytes(problem, order)
+        self.storage: list[int] = []
+        self.born: list[int] = []
+        self.readers: list[list[int]] = []
+        self.previous: list[int] = []
+        self.following: list[int] = []
+        self.written: list[list[int]] = []
+        self.read: list[list[int]] = []
+        self.first: list[bool] = []
+        newest = [-1] * len(problem.storages)
+        done = 0
+        for step, o in enumerate(order):
+            self.read.append([newest[s] for s in problem.reads[o]])
+            for instance in self.read[-1]:
+                self.readers[instance].append(step)
+            mine = []
+            for s in problem.writes[o]:
+                instance = len(self.born)
+                mine.append(instance)
+                self.storage.append(s)
+                self.born.append(step)
+                self.readers.append([])
+                self.previous.append(newest[s])
+                self.following.append(-1)
+                if newest[s] >= 0:
+                    self.following[newest[s]] = instance
+                newest[s] = instance
+            self.written.append(mine)
+            first = facts.position[o] == done
+            self.first.append(first)
+            done += first
+        for s in problem.kept:
+            self.readers[newest[s]].append(len(order))
+        self.alive = [True] * len(order)
+        self._of: dict[int, list[int]] = {}
+        for instance, s in enumerate(self.storage):
+            self._of.setdefault(s, []).append(instance)
+
+    def instances_of(self, s: int) -> list[int]:
+        """The instances of a storage in the order of their writes."""
+        return self._of.get(s, [])
+
+    def last(self, instance: int) -> int:
+        """The step of the last read, or of the write where nothing reads it."""
+        readers = self.readers[instance]
+        return readers[-1] if readers else self.born[instance]
+
+    def removal(self, step: int) -> list[tuple[int, int, int]] | None:
+        """(from, to, bytes) changes of live bytes if the run at `step` were left out; None where it must stay."""
+        sizes = self.facts.problem.sizes
+        changes: list[tuple[int, int, int]] = []
+        for instance in self.written[step]:
+            readers = self.readers[instance]
+            if not readers:
+                continue
+            before = self.previous[instance]
+            if before < 0:
+                return None
+            changes.append((self.last(before) + 1, step, sizes[self.storage[instance]]))
+        for instance in self.read[step]:
+            readers = self.readers[instance]
+            if readers[-1] == step:
+                until = readers[-2] if len(readers) > 1 else self.born[instance]
+                changes.append((until + 1, step, -sizes[self.storage[instance]]))
+        return changes
+
+    def remove(self, step: int, changes: list[tuple[int, int, int]]) -> None:
+        """Leave out the run at `step`; what read its values reads the instances before them."""
+        for start, end, size in changes:
+            self.live[start:end] += size
+        for instance in self.written[step]:
+            before, after = self.previous[instance], self.following[instance]
+            if before >= 0:
+                self.readers[before].extend(self.readers[instance])
+                self.following[before] = after
+                for reader in self.readers[instance]:
+                    if reader < len(self.order):
+                        self.read[reader][self.read[reader].index(instance)] = before
+            if after >= 0:
+                self.previous[after] = before
+            self.readers[instance] = []
+        for instance in self.read[step]:
+            readers = self.readers[instance]
+            del readers[bisect_left(readers, step)]
+        self.written[step], self.read[step] = [], []
+        self.alive[step] = False
+        self.live[step] = 0
+
+    def remaining(self) -> list[int]:
+        """The order without what was removed."""
+        return [o for o, alive in zip(self.order, self.alive, strict=True) if alive]
+
+
+def extra_steps(facts: Facts, order: Sequence[int]) -> list[int]:
+    """Steps that are not a program op's first run."""
+    found, done = [], 0
+    for step, o in enumerate(order):
+        if facts.position[o] == done:
+            done += 1
+        else:
+            found.append(step)
+    return found
+
+
+def excess(live: np.ndarray[tuple[int], np.dtype[np.int64]], budget: int) -> int:
+    """Bytes over the budget, summed over all steps."""
+    return int(np.maximum(live - budget, 0).sum())

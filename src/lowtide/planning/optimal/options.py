@@ -1,0 +1,172 @@
+"""Ways to come back to a span of blocks: what it stores on the way out, what it runs again, what that takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lowtide.planning.optimal.blocks import Blocks
+from lowtide.planning.optimal.solver import Program, solve
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way: `stored` bytes while the blocks behind are worked on, `time` to run again on return."""
+
+    saved: frozenset[int]
+    stored: int
+    time: float
+    outward: int
+    """Peak of the block's own values while it runs forward and saves."""
+    back: int
+    """Peak of its own values, and of what the program writes meanwhile, on return."""
+    on_return: tuple[frozenset[int], ...] = ()
+    """Per block of a group what is stored when the program comes back to it; empty where that is `saved`."""
+
+
+Span = tuple[int, int]
+"""Blocks from the first of the two up to, not including, the second."""
+
+
+def span_options(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[Option]:
+    """The best saved sets of a span at each price of a byte, one per price."""
+    known: dict[frozenset[int], Option] = {}
+    found: list[Option] = []
+    for saved, time in _saved_sets(blocks, span, prices):
+        if saved not in known:
+            known[saved] = _measured(blocks, span, saved, time)
+        found.append(known[saved])
+    return found
+
+
+def undominated(options: Sequence[Option]) -> list[Option]:
+    """The options that no other one beats, those that store least first."""
+    distinct = sorted({o.on_return or (o.saved,): o for o in options}.values(), key=lambda o: (o.stored, o.time))
+    return [o for o in distinct if not any(_beats(q, o) for q in distinct)]
+
+
+def _beats(one: Option, other: Option) -> bool:
+    mine = (one.stored, one.time, one.back, one.outward)
+    theirs = (other.stored, other.time, other.back, other.outward)
+    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+
+
+def _saved_sets(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[tuple[frozenset[int], float]]:
+    """Store or run again, per price: an integer program of the span alone, as of one instant."""
+    needed = [s for b in range(*span) for s in blocks.needed[b]]
+    if not needed:
+        return [(frozenset(), 0.0)]
+    facts, problem = blocks.facts, blocks.facts.problem
+    ops = [problem.program[k] for k in blocks.positions(span)]
+    inside = {s for o in ops for s in problem.writes[o]}
+    given = blocks.entry[span[0]]
+    packed = [
+        o
+        for o in sorted({o for s in inside for o in problem.readers[s] if problem.ops[o].optional})
+        if all(s in inside for s in problem.reads[o]) and not problem.ops[o].once
+    ]
+    smaller = {s for o in packed for s in problem.writes[o] if s not in facts.born}
+    unpack = [
+        o
+        for o in sorted({o for s in smaller for o in problem.readers[s] if problem.ops[o].optional})
+        if all(s in smaller or s in inside for s in problem.reads[o]) and not problem.ops[o].once
+    ]
+    program = Program()
+    keep = {s: program.column(0.0) for s in sorted(inside | smaller)}
+    extra = {s: min(problem.times[o] for o in problem.producers[s]) for s in smaller}
+    again = {o: program.column(problem.times[o]) for o in [*ops, *unpack] if not problem.ops[o].once}
+
+    def have(s: int) -> list[int]:
+        return [keep[s], *(again[o] for o in problem.producers[s] if o in again)]
+
+    for s in needed:
+        program.cover(have(s), None, 1.0)
+    for o, column in again.items():
+        for s in problem.reads[o]:
+            if s in keep:
+                program.cover(have(s), column, 0.0)
+            elif s not in given:
+                program.upper[column] = 0.0
+    found: list[tuple[frozenset[int], float]] = []
+    for price in prices:
+        for s, column in keep.items():
+            program.cost[column] = price * problem.sizes[s] + extra.get(s, 0.0) + 1e-12
+        answer = solve(program, seconds=2.0, nodes=50, tolerance=1e-3)
+        if answer.values is not None:
+            chosen = answer.values > 0.5
+            saved = frozenset(s for s, column in keep.items() if chosen[column])
+            time = sum(problem.times[o] for o, column in again.items() if chosen[column])
+            found.append((saved, time + sum(extra.get(s, 0.0) for s in saved)))
+    return found
+
+
+def _measured(blocks: Blocks, span: Span, saved: frozenset[int], time: float) -> Option:
+    sizes = blocks.facts.problem.sizes
+    stored = sum(sizes[s] for s in saved)
+    return Option(saved, stored, time, outward_peak(blocks, span, saved), _back_peak(blocks, span, saved))
+
+
+def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
+    """Peak of the span's own values while it runs forward and keeps `saved`."""
+    problem = blocks.facts.problem
+    beyond = blocks.entry[span[1]] if span[1] < blocks.count else frozenset()
+    positions = blocks.positions(span)
+    last: dict[int, int] = {}
+    for k in positions:
+        o = problem.program[k]
+        for s in (*problem.reads[o], *problem.writes[o]):
+            last[s] = k
+    live = peak = 0
+    own: set[int] = set()
+    for k in positions:
+        o = problem.program[k]
+        for s in problem.writes[o]:
+            own.add(s)
+            live += problem.sizes[s]
+        peak = max(peak, live + problem.workspaces[o])
+        for s in {*problem.reads[o], *problem.writes[o]}:
+            if s in own and last[s] == k and s not in saved and s not in beyond:
+                live -= problem.sizes[s]
+    return peak
+
+
+def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
+    """Peak on return: the block's values made again on demand beside what the program writes meanwhile."""
+    facts, problem = blocks.facts, blocks.facts.problem
+    start = blocks.returns[span[1] - 1]
+    end = blocks.returns[span[0] - 1] if span[0] else facts.count
+    inside = {s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]}
+    have = set(saved)
+    steps: list[tuple[int, int]] = []
+
+    def run(o: int, k: int, depth: int) -> None:
+        for s in problem.reads[o]:
+            if s in inside and s not in have and depth < 400:
+                makers = [q for q in problem.producers[s] if not problem.ops[q].once]
+                ready = [q for q in makers if problem.ops[q].optional and have.issuperset(problem.reads[q])]
+                if makers:
+                    run((ready or makers)[0], k, depth + 1)
+        steps.append((o, k))
+        have.update(s for s in problem.writes[o] if s in inside)
+
+    for k in range(start, max(start + 1, end)):
+        if k < facts.count:
+            run(problem.program[k], k, 0)
+    last: dict[int, int] = {}
+    for step, (o, _) in enumerate(steps):
+        for s in (*problem.reads[o], *problem.writes[o]):
+            last[s] = step
+    for s in inside | saved:
+        if facts.needs.get(s, [-1])[-1] >= end:
+            last[s] = len(steps)
+    live = sum(problem.sizes[s] for s in saved)
+    alive, peak = set(saved), 0
+    for step, (o, k) in enumerate(steps):
+        for s in problem.writes[o]:
+            if s in inside and s not in alive:
+                alive.add(s)
+                live += problem.sizes[s]
+        peak = max(peak, live + int(blocks.behind[k]) + problem.workspaces[o])
+        for s in {*problem.reads[o], *problem.writes[o]}:
+            if s in alive and last[s] == step:
+                alive.discard(s)
+                live -= problem.sizes[s]
+    return peak

@@ -1,0 +1,92 @@
+"""The order of the search: proofs first, then candidates from the cheapest on, then improvement."""
+
+import time
+
+from lowtide.planning.optimal.candidates import byte_price, from_chain, from_instants, from_policies, from_stages
+from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
+from lowtide.planning.optimal.exact import is_tiny, solve_exactly
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.improve import improve
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
+from lowtide.planning.problem import Problem
+from lowtide.planning.simulate import simulate
+
+NEAR = 0.5
+"""Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
+SHARE = 0.6
+"""Share of the time limit after which no new work is begun."""
+
+
+def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
+    """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
+    began = time.perf_counter()
+    facts = Facts(problem)
+    best = Incumbent(facts, budget, began + SHARE * time_limit, seed, progress)
+    note = search(best)
+    if best.order is None:
+        alive = simulate(problem, best.floor_order).alive
+        raise BudgetInfeasible(problem, budget, floor=best.floor, proven=False, blockers=alive)
+    base = problem.base_time
+    bound = min(best.bound, best.extra) / base if base else 0.0
+    seconds = time.perf_counter() - began
+    return judged(problem, best.order, budget, policy="optimal", seconds=seconds, bound=bound, note=note)
+
+
+def search(best: Incumbent) -> str:
+    """Fill `best`; how it ended, in a few words. BudgetInfeasible where that is proven."""
+    facts, budget, problem = best.facts, best.budget, best.facts.problem
+    if int(facts.live.max()) <= budget:
+        best.offer(problem.program, "the program order")
+        return "the program fits as it is"
+    _refuse_hopeless(best)
+    if is_tiny(problem):
+        exact = solve_exactly(problem, budget).order
+        if exact is None:
+            _refuse(best)
+        else:
+            best.offer(exact, "exhaustive search")
+            best.raise_bound(best.extra)
+        return "every order was considered"
+    best.progress("bounding")
+    small = facts.count <= 400
+    ranked = ranked_instants(facts, budget, most=80 if small else 8, seconds=2.0)
+    if is_impossible(ranked[0][0]):
+        _refuse(best)
+    from_policies(best)
+    near = True
+    for relaxed, instant in ranked[:2]:
+        if relaxed < 0.97 * ranked[0][0]:
+            break
+        outcome = solve_instant(facts, budget, instant, seconds=0.08 * best.left())
+        if is_impossible(outcome.bound):
+            _refuse(best)
+        best.raise_bound(outcome.bound)
+        if outcome.decision is not None:
+            order = best.offer_decision(outcome.decision, "one instant")
+            near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
+    top = ranked[0][1]
+    if near:
+        from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
+    from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
+    for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
+        from_stages(best, count, 1, rounds=1, seconds=share * best.left())
+    improve(best)
+    return "proven best" if best.closed else ""
+
+
+def _refuse_hopeless(best: Incumbent) -> None:
+    """One op that alone needs more than the budget."""
+    o = hopeless_op(best.facts, best.budget)
+    if o is None:
+        return
+    problem = best.facts.problem
+    storages = {*problem.reads[o], *problem.writes[o]}
+    blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
+    floor = int(best.facts.least[o])
+    raise BudgetInfeasible(problem, best.budget, floor=floor, proven=True, blockers=blockers)
+
+
+def _refuse(best: Incumbent) -> None:
+    alive = simulate(best.facts.problem, best.floor_order).alive
+    raise BudgetInfeasible(best.facts.problem, best.budget, floor=best.floor, proven=True, blockers=alive)

@@ -1,0 +1,1 @@
+"""Tests of the torch-free planner, and what they share."""
