@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lowtide.cli.bench_capture import capture
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
@@ -18,6 +19,7 @@ from lowtide.planning.problem_file import load_problem
 from lowtide.reporting.planner_bench import SCALING_NAME, SCALING_PNG, TABLE_NAME, draw_scaling, write_cases
 
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
+app.command("capture")(capture)
 
 
 @app.callback()
