@@ -1,10 +1,12 @@
 # make demo   set-up, then the main job on both reference models
 # make test   set-up, then lint, types and the fast tests
+# make reports  what the README shows, under reports/
+# make bench    captured steps against eager ones
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format clean
+.PHONY: setup demo test test-slow lint format reports bench clean
 
 setup: $(STAMP)
 
@@ -27,6 +29,19 @@ test: lint
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+demo: setup
+	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out out/demo/resnet152
+	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out out/demo/bert-base
+	@echo "Pictures: out/demo/resnet152/peak_memory_breakdown.png and out/demo/bert-base/peak_memory_breakdown.png, and more beside them."
+
+reports: setup
+	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
+	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out reports/bert-base
+
+bench: setup
+	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
+	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,76 @@
+"""Records go to JSON and come back equal; what is damaged is refused."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lowtide.errors import InputError
+from lowtide.records.codec import load_record, save_record
+from lowtide.records.words import Role
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A nested record."""
+
+    name: str
+    size: int | None
+    role: Role
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A record with every kind of field."""
+
+    leaves: tuple[Leaf, ...]
+    pair: tuple[int, float]
+    table: dict[str, float]
+    right: bool
+
+
+LEAVES = st.builds(Leaf, st.text(max_size=5), st.none() | st.integers(), st.sampled_from(Role))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+TREES = st.builds(
+    Tree,
+    st.lists(LEAVES, max_size=3).map(tuple),
+    st.tuples(st.integers(), FLOATS),
+    st.dictionaries(st.text(max_size=3), FLOATS, max_size=3),
+    st.booleans(),
+)
+
+
+@given(tree=TREES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+def test_equal_after_a_round_trip(tree: Tree, tmp_path: Path) -> None:
+    save_record(tree, tmp_path / "tree.json", version="tree/1")
+    assert load_record(Tree, tmp_path / "tree.json", version="tree/1") == tree
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"format": "tree/2"}',
+        '{"format": "tree/1", "leaves": [], "pair": [1, 2], "table": {}}',
+        '{"format": "tree/1", "leaves": 3, "pair": [1, 2.0], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": [], "pair": [1.5, 2.0], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": [], "pair": [1, 2.0, 3], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": [], "pair": [1, 2.0], "table": {}, "right": 1}',
+        '{"format": "tree/1", "leaves": [["a"]], "pair": [1, 2.0], "table": {}, "right": true}',
+        "[" * 100_000,
+    ],
+)
+def test_damaged_files_give_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"tree\.json"):
+        load_record(Tree, path, version="tree/1")
+
+
+def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be saved"):
+        save_record(Tree((), (1, float("nan")), {}, True), tmp_path / "tree.json", version="tree/1")
+    assert list(tmp_path.iterdir()) == []
