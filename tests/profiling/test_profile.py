@@ -1,6 +1,7 @@
 """What is measured is what is predicted: bytes per op, the peak, and the toy model computed by hand."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -224,6 +225,36 @@ def test_the_metrics_of_an_activation() -> None:
     assert second.recomp_memory_B == 256
     assert second.recompute_ratio == pytest.approx(128 / second.recomp_time_ms)
     assert second.swap_time_ms >= min(max(s.out_ms, s.in_ms) for s in profile.transfer)
+
+
+class Heavy(torch.optim.Optimizer):
+    """Somebody else's optimizer, with state that only a step shows."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Momentum, kept twice."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self.state[p]
+                    if not state:
+                        state["twice"] = torch.zeros(2, *p.shape)
+                    state["twice"].add_(p.grad)
+                    p.sub_(state["twice"][0], alpha=0.1)
+
+
+def test_the_state_of_a_foreign_optimizer_is_found_by_running_it() -> None:
+    case = ZOO["mlp"]()
+    graph = lowtide.capture(case.model, Heavy(case.model.parameters()), case.batch, case.loss)
+    profile = lowtide.profile(graph, runs=1)
+    parameters = sum(p.numel() * 4 for p in case.model.parameters())
+    assert sum(s.bytes for s in profile.storages if s.role is Role.OPTIMIZER_STATE) == 2 * parameters
+    assert profile.resident_B == graph.resident_bytes + 2 * parameters
+    assert profile.peak_B == profile.step_peak_B
+    assert not graph.optimizer.state
 
 
 def test_counting_the_runs() -> None:

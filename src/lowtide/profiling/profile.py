@@ -13,10 +13,11 @@ from lowtide.graph.liveness import live_bytes
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
-from lowtide.profiling.runs import Facts, OpByOp, run_op_by_op, run_plain, run_to_learn
+from lowtide.profiling.runs import Facts, OpByOp, run_op_by_op, run_plain, run_to_learn, state_bytes
 from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
+from lowtide.records.words import Role
 
 Progress = Callable[[int, int, str], None]
 """Called as `progress(done, total, what)`, once per op of every run."""
@@ -47,6 +48,7 @@ def profile(
     plain = []
     with untouched(graph):
         run_plain(graph, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
+        state = state_bytes(graph)
         facts = run_to_learn(graph, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
         for _ in range(warmup - 1):
             run_op_by_op(graph, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
@@ -56,11 +58,19 @@ def profile(
                 run_op_by_op(graph, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
             )
             plain.append(run_plain(graph, tensors, clock, meter))
-    sizes = [facts.bytes.get(storage.index, storage.bytes) for storage in graph.storages]
+    known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
+    unforeseen = {name: size for name, size in state.items() if name not in known}
+    sizes = [
+        state.get(storage.name, storage.bytes)
+        if storage.role is Role.OPTIMIZER_STATE
+        else facts.bytes.get(storage.index, storage.bytes)
+        for storage in graph.storages
+    ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
     tier, transfer = measure_transfer(graph.device, largest)
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
+    resident += sum(unforeseen.values())
     return Profile(
         model=type(graph.model).__name__,
         optimizer=describe(graph.optimizer),
@@ -77,8 +87,8 @@ def profile(
         step_ms=median(time for time, _ in plain),
         step_spread_ms=max(time for time, _ in plain) - min(time for time, _ in plain),
         step_peak_B=resident + max(taken.peak for _, taken in plain),
-        storages=_storage_records(graph, sizes),
-        ops=_op_records(graph, measured, times, sizes, facts),
+        storages=_storage_records(graph, sizes, unforeseen),
+        ops=_op_records(graph, measured, times, sizes, facts, sum(unforeseen.values())),
         activations=activation_records(graph, times, sizes, transfer),
         transfer=transfer,
         transfer_tier=tier,
@@ -86,7 +96,8 @@ def profile(
     )
 
 
-def _storage_records(graph: StepGraph, sizes: list[int]) -> tuple[StorageRecord, ...]:
+def _storage_records(graph: StepGraph, sizes: list[int], unforeseen: dict[str, int]) -> tuple[StorageRecord, ...]:
+    """The graph's storages with their true sizes, then the optimizer's state that the graph did not foresee."""
     records = []
     for storage in graph.storages:
         life = graph.lifetimes.get(storage.index)
@@ -100,13 +111,14 @@ def _storage_records(graph: StepGraph, sizes: list[int]) -> tuple[StorageRecord,
                 last=life.last if life else None,
             )
         )
-    return tuple(records)
+    extra = [StorageRecord(name, size, Role.OPTIMIZER_STATE, True, None, None) for name, size in unforeseen.items()]
+    return (*records, *extra)
 
 
 def _op_records(
-    graph: StepGraph, measured: list[OpByOp], times: list[float], sizes: list[int], facts: Facts
+    graph: StepGraph, measured: list[OpByOp], times: list[float], sizes: list[int], facts: Facts, unforeseen: int
 ) -> tuple[OpRecord, ...]:
-    active = live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)
+    active = [live + unforeseen for live in live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)]
     records = []
     for op in graph.ops:
         output = sum(sizes[s] for s in op.makes)

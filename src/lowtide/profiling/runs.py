@@ -15,7 +15,7 @@ from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, se
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import update
+from lowtide.graph.update import state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
 
@@ -105,6 +105,18 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
                 owner.pop(facts.pointers.pop(storage, 0), None)
             tick(op)
     return facts
+
+
+def state_bytes(graph: StepGraph) -> dict[str, int]:
+    """Bytes of the optimizer's state as it is after a step, by `parameter.key`: what a foreign optimizer makes is not
+    known before."""
+    names = [node.meta["lowtide_name"] for node in graph.graph.nodes if node.op == "placeholder"]
+    return {
+        f"{name}.{key}": tensor.untyped_storage().nbytes()
+        for name, parameter in zip(names, graph.residents, strict=False)
+        for key, tensor in state_tensors(graph.optimizer, parameter).items()
+        if tensor.device == graph.device
+    }
 
 
 def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> tuple[float, Taken]:
