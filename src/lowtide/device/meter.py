@@ -1,8 +1,12 @@
 """Meters: how many bytes the allocator handed out while something ran, by the best means the device has."""
 
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import torch
@@ -67,16 +71,32 @@ class ProfilerMeter:
     def start(self) -> None:
         """Begin to watch."""
         self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-        self._profiler.__enter__()
+        with _without_kineto_lines():
+            self._profiler.__enter__()
 
     def stop(self) -> Taken:
         """What happened since `start`."""
-        self._profiler.__exit__(None, None, None)
+        with _without_kineto_lines():
+            self._profiler.__exit__(None, None, None)
         now = peak = 0
         for change in allocations(self._profiler):
             now += change
             peak = max(peak, now)
         return Taken(peak, now)
+
+
+@contextmanager
+def _without_kineto_lines() -> Iterator[None]:
+    """Starting and stopping the profiler writes a line each to the process's stderr; thousands of them help nobody."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class CudaMeter:
