@@ -128,6 +128,22 @@ def test_a_batch_on_another_device() -> None:
         capture(nn.Linear(4, 1), torch.randn(2, 4, device="meta"))
 
 
+def test_hooks_on_gradients() -> None:
+    for register in ("register_hook", "register_post_accumulate_grad_hook"):
+        model = nn.Linear(4, 1)
+        getattr(model.weight, register)(lambda *_: None)
+        with pytest.raises(CaptureError, match=HERE + ".*weight has a hook"):
+            capture(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own imports
+def test_compiled_and_parallel_models() -> None:
+    with pytest.raises(CaptureError, match=HERE + ".*the model is compiled.*_orig_mod"):
+        capture(torch.compile(nn.Linear(4, 1)))  # type: ignore[arg-type]
+    with pytest.raises(CaptureError, match=HERE + ".*module '1' is a DataParallel"):
+        capture(nn.Sequential(nn.Linear(4, 4), nn.DataParallel(nn.Linear(4, 1))))
+
+
 def test_a_parameter_held_by_the_loss_itself() -> None:
     model = nn.Linear(4, 1)
     weight = model.weight

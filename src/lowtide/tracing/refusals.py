@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import OptimizedModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lowtide.errors import CaptureError
@@ -20,6 +22,26 @@ def refuse_types(model: object, optimizer: object) -> None:
         raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(optimizer, Optimizer):
         raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    for path, module in model.named_modules():
+        if isinstance(module, OptimizedModule):
+            raise CaptureError(
+                f"{where}: {_called(path)} is compiled with torch.compile: give the module itself, _orig_mod"
+            )
+        if isinstance(module, nn.DataParallel | DistributedDataParallel):
+            raise CaptureError(
+                f"{where}: {_called(path)} is a {type(module).__name__}, which spreads a step over several; "
+                "lowtide plans one: give the module inside, .module"
+            )
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise CaptureError(
+                f"{where}: {name} has a hook on its gradient, which a captured step would not call: "
+                "remove it, and do its work in the loss function or in the optimizer"
+            )
+
+
+def _called(path: str) -> str:
+    return f"the module {path!r}" if path else "the model"
 
 
 def refuse_early(optimizer: Optimizer, inputs: Inputs, form: BatchForm) -> None:
