@@ -65,7 +65,7 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
     drop_dead(graph)
     gather_outputs(graph)
     write_early(graph)
-    loose = _add_updates(graph, model, optimizer, by_name, gradients)
+    loose = _add_updates(graph, optimizer, by_name, gradients)
     graph.lint()
     ops, storages = assemble(graph, given, optimizer, list(gradients.values()))
     return StepGraph(
@@ -97,7 +97,7 @@ def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) 
 
 
 def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name).strip("_")
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
 
 
 def _take_gradients(graph: fx.Graph, trainable: Sequence[str], by_name: dict[str, Tensor]) -> dict[str, fx.Node]:
@@ -112,7 +112,7 @@ def _take_gradients(graph: fx.Graph, trainable: Sequence[str], by_name: dict[str
 
 
 def _add_updates(
-    graph: fx.Graph, model: nn.Module, optimizer: Optimizer, by_name: dict[str, Tensor], gradients: dict[str, fx.Node]
+    graph: fx.Graph, optimizer: Optimizer, by_name: dict[str, Tensor], gradients: dict[str, fx.Node]
 ) -> tuple[Tensor, ...]:
     """Append the optimizer's updates; returns the parameters with a gradient that the optimizer does not hold."""
     output = next(node for node in graph.nodes if node.op == "output")
