@@ -92,7 +92,7 @@ def brute_force(graph: StepGraph) -> tuple[dict[int, tuple[int, int]], dict[int,
     for made, used, dropped in Walker(graph.program.source).lines:
         op = next((by_name[name] for name in made if name in by_name), None)
         if "update" in used:
-            op = next(updates)
+            *_, op = updates  # all of them in one line
         if op is not None:
             rank = op.rank
             for name in used & held.keys():

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowtide.graph.ops import Op, Storage
+from lowtide.graph.ops import Op, Storage, run_ends
 from lowtide.records.words import Phase, Role
 
 
@@ -33,10 +33,11 @@ def lifetimes(ops: Sequence[Op], storages: Sequence[Storage], kept: frozenset[in
     """
     born = {s.index: s.maker for s in storages if s.maker is not None}
     last = dict(born)
+    ends = run_ends(ops)
     for op in ops:
         for storage in op.reads:
             if storage in last:
-                last[storage] = op.rank - 1 if storage == op.overwrites else op.rank
+                last[storage] = op.rank - 1 if storage == op.overwrites else ends.get(op.rank, op.rank)
     end = len(ops) - 1
     return {s: Lifetime(born[s], end if s in kept else last[s]) for s in born}
 

@@ -1,5 +1,6 @@
 """The parts of a StepGraph: ops, the tensors they make, and the storages behind them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -68,6 +69,23 @@ class Op:
     """The `getitem` nodes that take its outputs apart."""
 
     @property
+    def is_update(self) -> bool:
+        """Does it move parameters? The only ops that are not aten calls."""
+        return self.phase is Phase.OPTIMIZER
+
+    @property
     def role(self) -> Role:
         """The role of the first tensor that it makes; a parameter's for an update."""
         return self.outputs[0].role if self.outputs else Role.OTHER
+
+
+def run_ends(ops: Sequence[Op]) -> dict[int, int]:
+    """For every update the rank of the last one of its run.
+
+    Updates that stand together run as one `optimizer.step()`, as in eager, and their gradients die together.
+    """
+    ends: dict[int, int] = {}
+    for op in reversed(ops):
+        if op.is_update:
+            ends[op.rank] = ends.get(op.rank + 1, op.rank)
+    return ends

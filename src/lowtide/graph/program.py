@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 
 from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
 from lowtide.graph.effects import in_place_form
-from lowtide.graph.ops import Op
+from lowtide.graph.ops import Op, run_ends
 from lowtide.graph.update import update
 
 _PLAIN = (int, float, bool, str, type(None))
@@ -32,11 +32,12 @@ class Program:
 def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
     """For each op, the values to drop behind it: those it reads for the last time or makes for nobody."""
     last: dict[fx.Node, int] = {}
+    ends = run_ends(ops)
     for op in ops:
         for node in (op.node, *op.items):
             last[node] = op.rank
         for node in op.node.all_input_nodes:
-            last[node] = op.rank
+            last[node] = ends.get(op.rank, op.rank)
     for node in kept:
         last.pop(node, None)
     dead: list[list[str]] = [[] for _ in ops]
@@ -60,11 +61,17 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
     lines = ["def step(inputs, optimizer, keep):"]
     lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
     mode: bool | None = None
+    ends = run_ends(ops)
     for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
         if mode != grad_mode_of(op.phase):
             mode = grad_mode_of(op.phase)
             lines.append(f"    set_grad_mode({mode})")
-        lines.append("    " + call_text(op, names))
+        if not op.is_update:
+            lines.append("    " + call_text(op, names))
+        elif ends[op.rank] == op.rank:
+            together: list[Any] = [other.node.args for other in ops[: op.rank + 1] if ends.get(other.rank) == op.rank]
+            parameters, gradients = ([node for args in together for node in args[k]] for k in (0, 1))
+            lines.append(f"    update(optimizer, {text_of(parameters, names)}, {text_of(gradients, names)}, keep)")
         if op.items:
             lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]
             lines.append(f"    del {op.node.name}")
@@ -79,13 +86,10 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
 
 def call_text(op: Op, names: dict[str, Any]) -> str:
     """The line of Python that runs `op`; what it refers to is added to `names`."""
-    node = op.node
-    if node.target is update:
-        return f"update(optimizer, {arguments_text(node, names)}, keep)"
     function = function_of(op)
     name = str(function).replace(".", "_")
     names[name] = function._op
-    return f"{node.name} = {name}({arguments_text(node, names)})"
+    return f"{op.node.name} = {name}({arguments_text(op.node, names)})"
 
 
 def function_of(op: Op) -> OpOverload:
