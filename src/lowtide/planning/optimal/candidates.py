@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from lowtide.planning.optimal.anneal import Annealing
 from lowtide.planning.optimal.blocks import find_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
@@ -12,6 +13,10 @@ from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.policies import BudgetInfeasible, policy
+
+
+ANNEALING_LEFT = 0.25
+"""Share of the time that annealing leaves to what comes after it."""
 
 
 def from_policies(best: Incumbent) -> None:
@@ -112,6 +117,27 @@ def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float
             order = build(facts, decision)
             if order is not None:
                 best.offer(order, f"a chain of {blocks.count} blocks")
+
+
+def from_annealing(best: Incumbent) -> None:
+    """Small problems by simulated annealing: first for a fit, with excess ever dearer, then cooler from the best."""
+    facts = best.facts
+    moves = min(30_000, 3_000_000 // facts.count)
+    for attempt, (weight, hot) in enumerate(((0.5, 0.02), (2.0, 0.02), (4.0, 0.1), (4.0, 0.1), (10.0, 0.3))):
+        if best.closed or best.left() < ANNEALING_LEFT * best.whole or (best.order is not None and attempt > 1):
+            break
+        annealing = Annealing(facts, best.budget, best.seed + attempt)
+        annealing.begin(facts.problem.program)
+        annealing.run(moves, weight=weight, hot=hot, cold=hot / 1000)
+        best.offer(annealing.best or annealing.least_order, "annealing")
+    for attempt in range(4):
+        if best.closed or best.order is None or best.left() < ANNEALING_LEFT * best.whole:
+            break
+        annealing = Annealing(facts, best.budget, best.seed + 100 + attempt)
+        annealing.begin(best.order)
+        annealing.run(moves, weight=2.0, hot=(0.005, 0.02, 0.002, 0.01)[attempt], cold=1e-5)
+        if annealing.best is not None:
+            best.offer(annealing.best, "annealing from the best")
 
 
 def _spans(count: int, lengths: Sequence[int]) -> Iterator[Span]:

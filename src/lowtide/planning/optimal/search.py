@@ -2,7 +2,7 @@
 
 import time
 
-from lowtide.planning.optimal.candidates import byte_price, from_chain, from_instants, from_policies, from_stages
+from lowtide.planning.optimal.candidates import byte_price, from_annealing, from_chain, from_instants, from_policies, from_stages
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
@@ -14,6 +14,8 @@ from lowtide.planning.simulate import simulate
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
+SMALL = 400
+"""Most ops of a program for which every instant is tried and annealing pays."""
 SHARE = 0.6
 """Share of the time limit after which no new work is begun."""
 
@@ -49,8 +51,7 @@ def search(best: Incumbent) -> str:
             best.raise_bound(best.extra)
         return "every order was considered"
     best.progress("bounding")
-    small = facts.count <= 400
-    ranked = ranked_instants(facts, budget, most=80 if small else 8, seconds=2.0)
+    ranked = ranked_instants(facts, budget, most=80 if facts.count <= SMALL else 8, seconds=2.0)
     if is_impossible(ranked[0][0]):
         _refuse(best)
     from_policies(best)
@@ -68,6 +69,8 @@ def search(best: Incumbent) -> str:
     top = ranked[0][1]
     if near:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
+    if facts.count <= SMALL:
+        from_annealing(best)
     from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
     for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
         from_stages(best, count, 1, rounds=1, seconds=share * best.left())
