@@ -6,11 +6,10 @@ written before. So the search walks freely through orders over the budget, which
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from lowtide.planning.optimal.facts import Facts
-
 
 MOST_STEPS = 4
 """Longest order that is walked through, in lengths of the program."""
@@ -36,6 +35,11 @@ class Annealing:
         self.best: list[int] | None = None
         self.best_extra = math.inf
         self.least_order: list[int] = []
+        self.steps: list[tuple[int, int]] = []
+        self.born: list[int] = []
+        self.last: list[int] = []
+        self.storage: list[int] = []
+        self.live: list[int] = []
 
     def begin(self, order: Sequence[int]) -> None:
         """Start from an order; its optional runs are left out."""
@@ -47,11 +51,13 @@ class Annealing:
             elif k >= 0:
                 self.gaps.setdefault(done, set()).add(k)
 
-    def run(self, moves: int, *, weight: float, hot: float, cold: float) -> None:
-        """Anneal; `weight` is what all of the room in excess costs, in shares of the program's time."""
+    def run(self, moves: int, *, weight: float, hot: float, cold: float, enough: Callable[[], bool]) -> None:
+        """Anneal until `enough`; `weight` is what all of the room in excess costs, in shares of the program's time."""
         chance = self.chance
         current = self._evaluate(weight)
         for move in range(moves):
+            if move % 500 == 499 and enough():
+                return
             temperature = hot * (cold / hot) ** (move / moves)
             changes = self._propose()
             if not changes:
@@ -163,7 +169,7 @@ class Annealing:
         while stack and len(changes) <= most:
             for s in self.reads[stack.pop()]:
                 maker = self.facts.born[s]
-                if s not in alive and self.again[maker] and maker not in self.gaps.get(gap, ()):
-                    if (gap, maker) not in changes:
-                        changes.add((gap, maker))
-                        stack.append(maker)
+                if s in alive or not self.again[maker] or maker in self.gaps.get(gap, ()) or (gap, maker) in changes:
+                    continue
+                changes.add((gap, maker))
+                stack.append(maker)
