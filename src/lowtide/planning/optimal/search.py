@@ -21,6 +21,8 @@ from lowtide.planning.simulate import peak_of, simulate
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
+BOUNDING = 0.15
+"""Share of the time that is left for a better bound where a few instants cannot give a plan."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
 SHARE = 0.7
@@ -76,13 +78,19 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    from_instants(best, [top], rounds=8 if near else 2, seconds=(0.12 if near else 0.06) * best.left())
+    if near:
+        from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
+    else:
+        best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
     from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
     for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
         from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
+    if not near:  # two instants bound more than one, also where their own order is of no use
+        best.deadline += BOUNDING * best.whole
+        from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
         from_annealing(best)
@@ -91,7 +99,7 @@ def search(best: Incumbent) -> str:
             break
     if best.closed:
         return "proven best"
-    return "stopped by the time limit" if best.left() < 1 else "nothing more helped"
+    return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
 def _refuse_hopeless(best: Incumbent) -> None:
