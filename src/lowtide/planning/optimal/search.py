@@ -13,6 +13,7 @@ from lowtide.planning.optimal.candidates import (
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.floor import lower_floor
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
@@ -110,10 +111,11 @@ def _refuse_hopeless(best: Incumbent) -> None:
     problem = best.facts.problem
     storages = {*problem.reads[o], *problem.writes[o]}
     blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
-    floor = int(best.facts.least[o])
-    raise BudgetInfeasible(problem, best.budget, floor=floor, proven=True, blockers=blockers)
+    lower_floor(best)
+    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers)
 
 
 def _refuse(best: Incumbent) -> None:
+    lower_floor(best)
     alive = simulate(best.facts.problem, best.floor_order).alive
     raise BudgetInfeasible(best.facts.problem, best.budget, floor=best.floor, proven=True, blockers=alive)
