@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from lowtide.planning.optimal.anneal import Annealing
 from lowtide.planning.optimal.blocks import find_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
@@ -13,12 +14,15 @@ from lowtide.planning.optimal.options import Option, Span, span_options, undomin
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.policies import BudgetInfeasible, policy
 
+ANNEALING_LEFT = 0.25
+"""Share of the time that annealing leaves to what comes after it."""
+
 
 def from_policies(best: Incumbent) -> None:
     """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
     for name in ("chen", "mutwo"):
         try:
-            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=max(1.0, 0.1 * best.left()))
+            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=max(1.0, 0.25 * best.left()))
         except BudgetInfeasible:
             continue
         best.offer(plan.schedule.ops, name)
@@ -112,6 +116,31 @@ def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float
             order = build(facts, decision)
             if order is not None:
                 best.offer(order, f"a chain of {blocks.count} blocks")
+
+
+def from_annealing(best: Incumbent) -> None:
+    """Small problems by simulated annealing: first for a fit, with excess ever dearer, then cooler from the best."""
+    facts = best.facts
+    moves = min(30_000, 3_000_000 // facts.count)
+
+    def late() -> bool:
+        return best.left() < ANNEALING_LEFT * best.whole
+
+    for attempt, (weight, hot) in enumerate(((0.5, 0.02), (2.0, 0.02), (4.0, 0.1), (4.0, 0.1), (10.0, 0.3))):
+        if best.closed or late() or (best.order is not None and attempt > 1):
+            break
+        annealing = Annealing(facts, best.budget, best.seed + attempt)
+        annealing.begin(facts.problem.program)
+        annealing.run(moves, weight=weight, hot=hot, cold=hot / 1000, enough=late)
+        best.offer(annealing.best or annealing.least_order, "annealing")
+    for attempt in range(4):
+        if best.closed or best.order is None or late():
+            break
+        annealing = Annealing(facts, best.budget, best.seed + 100 + attempt)
+        annealing.begin(best.order)
+        annealing.run(moves, weight=2.0, hot=(0.005, 0.02, 0.002, 0.01)[attempt], cold=1e-5, enough=late)
+        if annealing.best is not None:
+            best.offer(annealing.best, "annealing from the best")
 
 
 def _spans(count: int, lengths: Sequence[int]) -> Iterator[Span]:

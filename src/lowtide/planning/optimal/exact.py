@@ -9,20 +9,22 @@ State = tuple[int, int, int]
 """Program ops done, storages held and optional once-ops used, the latter two as bit sets."""
 
 LARGEST = 14
-"""Most ops, and most storages that are not resident, that are searched exhaustively."""
+"""Most ops that are searched exhaustively."""
+STATES = 80_000
+"""Most states that are looked at, a few seconds' worth."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """The best order, or None where none fits."""
+    """The best order, or None where none fits; `finished` where that is certain."""
 
     order: tuple[int, ...] | None
+    finished: bool
 
 
 def is_tiny(problem: Problem) -> bool:
-    """Is exhaustive search a matter of a second?"""
-    movable = sum(not storage.resident for storage in problem.storages)
-    return len(problem.ops) <= LARGEST and movable <= LARGEST
+    """Is exhaustive search worth trying?"""
+    return len(problem.ops) <= LARGEST
 
 
 def solve_exactly(problem: Problem, budget: int) -> Exact:
@@ -33,6 +35,8 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
     reads = [sum(bit[s] for s in problem.reads[o]) for o in range(len(ops))]
     writes = [sum(bit[s] for s in set(problem.writes[o])) for o in range(len(ops))]
     kept = sum(bit[s] for s in problem.kept)
+    droppable = [i for i, s in enumerate(movable) if problem.sizes[s]]
+    useful = sum(bit[s] for s in movable if problem.readers[s] or bit[s] & kept)
     place = {o: k for k, o in enumerate(program)}
     size_of: dict[int, int] = {0: problem.resident_bytes}
 
@@ -54,22 +58,25 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
         settled.add(state)
         done, held, used = state
         if done == len(program) and held & kept == kept:
-            return Exact(_path(came, state))
-        for i in range(held.bit_length()):
+            return Exact(_path(came, state), True)
+        if len(settled) > STATES:
+            return Exact(None, False)
+        for i in droppable:
             if held >> i & 1:
                 _reach(best, came, queue, (done, held ^ 1 << i, used), cost, state, -1)
         for o, op in enumerate(ops):
             if reads[o] & ~held or size(held | writes[o]) + op.workspace > budget:
                 continue
+            after = held | writes[o] & useful
             k = place.get(o)
             if k == done:
-                _reach(best, came, queue, (done + 1, held | writes[o], used), cost, state, o)
+                _reach(best, came, queue, (done + 1, after, used), cost, state, o)
             elif op.once and (k is not None or used >> o & 1):
                 continue
             elif k is None or k < done:
                 mark = used | 1 << o if op.once else used
-                _reach(best, came, queue, (done, held | writes[o], mark), cost + times[o], state, o)
-    return Exact(None)
+                _reach(best, came, queue, (done, after, mark), cost + times[o], state, o)
+    return Exact(None, True)
 
 
 def _reach(

@@ -58,12 +58,18 @@ class Facts:
             o
             for o, op in enumerate(problem.ops)
             if op.optional
+            and not any(s in self.born or s in self.problem.kept for s in op.writes)
             and all(
                 problem.ops[q].optional and set(problem.writes[q]) <= set(problem.reads[o])
                 for s in op.writes
                 for q in problem.readers[s]
             )
         )
+
+    def first_time(self, s: int) -> float:
+        """The least share of an optional op's time that having a storage at all costs, where only such ops write it."""
+        problem = self.problem
+        return min(problem.times[o] / sum(r not in self.born for r in problem.writes[o]) for o in problem.producers[s])
 
     @cached_property
     def again(self) -> tuple[bool, ...]:

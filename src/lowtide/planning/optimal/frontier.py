@@ -24,6 +24,7 @@ def frontier(
     facts = Facts(problem)
     share = time_limit / (points + HALVINGS)
     found: list[Incumbent] = []
+    seconds: list[float] = []
     for budget in _budgets(facts, points, found):
         best = Incumbent(facts, budget, time.perf_counter() + share, seed, progress)
         if found:
@@ -36,9 +37,10 @@ def frontier(
             continue
         if best.order is not None:
             found.append(best)
+            seconds.append(best.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
         upper.offer(lower.order or (), "the point below")
-    plans = [_judged(best) for best in found]
+    plans = [_judged(best, spent) for best, spent in zip(found, seconds, strict=True)]
     return tuple(
         plan
         for i, plan in enumerate(plans)
@@ -67,9 +69,9 @@ def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]
             missed = budget
 
 
-def _judged(best: Incumbent) -> Plan:
+def _judged(best: Incumbent, seconds: float) -> Plan:
     problem = best.facts.problem
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
     order = best.order if best.order is not None else problem.program
-    return judged(problem, order, best.budget, policy="optimal", seconds=best.spent(), bound=bound)
+    return judged(problem, order, best.budget, policy="optimal", seconds=seconds, bound=bound)

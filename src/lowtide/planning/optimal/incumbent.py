@@ -36,6 +36,7 @@ class Incumbent:
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
+        self.whole = max(0.0, self.deadline - self.began)
         self.floor = int(self.facts.live.max())
         self.floor_order = list(self.facts.problem.program)
 

@@ -65,7 +65,7 @@ class Model:
 
     def _steady(self, s: int, j: int) -> bool:
         """Is `s` stored at instant j exactly if it was at the one before?"""
-        if any(self._may_run(o, j - 1) for o in self.facts.problem.producers[s]):
+        if self.certify or any(self._may_run(o, j - 1) for o in self.facts.problem.producers[s]):
             return False
         return self.around is None or (s in self.around.stored[j - 1]) == (s in self.around.stored[j])
 
@@ -104,7 +104,7 @@ class Model:
             if same is not None and self._steady(s, j):
                 keep[s] = same
             else:
-                first = 0.0 if j or s in born else min(problem.times[o] for o in problem.producers[s])
+                first = 0.0 if j or s in born else facts.first_time(s)
                 keep[s] = self.program.column(first)
             if s in now:
                 self.program.lower[keep[s]] = 1.0

@@ -2,25 +2,38 @@
 
 import time
 
-from lowtide.planning.optimal.candidates import byte_price, from_chain, from_instants, from_policies, from_stages
+from lowtide.planning.optimal.candidates import (
+    byte_price,
+    from_annealing,
+    from_chain,
+    from_instants,
+    from_policies,
+    from_stages,
+)
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.floor import lower_floor
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
-from lowtide.planning.simulate import simulate
+from lowtide.planning.simulate import peak_of, simulate
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
-SHARE = 0.6
+BOUNDING = 0.15
+"""Share of the time that is left for a better bound where a few instants cannot give a plan."""
+SMALL = 400
+"""Most ops of a program for which every instant is tried and annealing pays."""
+SHARE = 0.7
 """Share of the time limit after which no new work is begun."""
 
 
 def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
     began = time.perf_counter()
+    peak_of(problem, problem.program)  # refuses what cannot be simulated
     facts = Facts(problem)
     best = Incumbent(facts, budget, began + SHARE * time_limit, seed, progress)
     note = search(best)
@@ -41,16 +54,16 @@ def search(best: Incumbent) -> str:
         return "the program fits as it is"
     _refuse_hopeless(best)
     if is_tiny(problem):
-        exact = solve_exactly(problem, budget).order
-        if exact is None:
-            _refuse(best)
-        else:
-            best.offer(exact, "exhaustive search")
+        exact = solve_exactly(problem, budget)
+        if exact.order is not None:
+            best.offer(exact.order, "exhaustive search")
             best.raise_bound(best.extra)
-        return "every order was considered"
+        elif exact.finished:
+            _refuse(best)
+        if exact.finished:
+            return "every order was considered"
     best.progress("bounding")
-    small = facts.count <= 400
-    ranked = ranked_instants(facts, budget, most=80 if small else 8, seconds=2.0)
+    ranked = ranked_instants(facts, budget, most=80 if facts.count <= SMALL else 8, seconds=2.0)
     if is_impossible(ranked[0][0]):
         _refuse(best)
     from_policies(best)
@@ -68,11 +81,26 @@ def search(best: Incumbent) -> str:
     top = ranked[0][1]
     if near:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
+    else:
+        best.deadline -= BOUNDING * best.whole
+    if facts.count <= SMALL:
+        from_annealing(best)
     from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
     for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
         from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
-    return "proven best" if best.closed else ""
+    if not near:  # two instants bound more than one, also where their own order is of no use
+        best.deadline += BOUNDING * best.whole
+        from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+    while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
+        before = best.extra
+        from_annealing(best)
+        improve(best)
+        if best.extra >= before:
+            break
+    if best.closed:
+        return "proven best"
+    return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
 def _refuse_hopeless(best: Incumbent) -> None:
@@ -83,10 +111,11 @@ def _refuse_hopeless(best: Incumbent) -> None:
     problem = best.facts.problem
     storages = {*problem.reads[o], *problem.writes[o]}
     blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
-    floor = int(best.facts.least[o])
-    raise BudgetInfeasible(problem, best.budget, floor=floor, proven=True, blockers=blockers)
+    lower_floor(best)
+    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers)
 
 
 def _refuse(best: Incumbent) -> None:
+    lower_floor(best)
     alive = simulate(best.facts.problem, best.floor_order).alive
     raise BudgetInfeasible(best.facts.problem, best.budget, floor=best.floor, proven=True, blockers=alive)

@@ -1,0 +1,32 @@
+"""The least peak that can be reached in short time, for the answer to a budget that cannot be kept."""
+
+from lowtide.planning.optimal.exact import is_tiny, solve_exactly
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.repair import repair
+
+STEPS = 12
+"""Budgets that are tried."""
+
+
+def lower_floor(best: Incumbent) -> None:
+    """Halve the way between what single ops need and the least peak seen, keeping every order that has less."""
+    facts, problem = best.facts, best.facts.problem
+    low = max(best.budget + 1, *(int(facts.least[o]) for o in problem.program))
+    for step in range(STEPS):
+        if low >= best.floor or best.left() < 0.1 * best.whole:
+            return
+        target = low if step == 0 else (low + best.floor) // 2
+        order = _within(best, target)
+        if order is None:
+            low = target + 1
+        else:
+            best.over(order)
+
+
+def _within(best: Incumbent, budget: int) -> list[int] | None:
+    problem = best.facts.problem
+    if is_tiny(problem):
+        exact = solve_exactly(problem, budget)
+        if exact.finished:
+            return None if exact.order is None else list(exact.order)
+    return repair(best.facts, best.floor_order, budget)

@@ -1,0 +1,118 @@
+"""The parts of the optimal policy, each against the simulator or by hand."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowtide.planning.optimal.blocks import find_blocks
+from lowtide.planning.optimal.chain import Chain
+from lowtide.planning.optimal.construct import build
+from lowtide.planning.optimal.decision import read_off
+from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.options import span_options, undominated
+from lowtide.planning.optimal.prune import prune
+from lowtide.planning.optimal.repair import repair
+from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
+from lowtide.planning.problem import Op, Problem, Storage
+from lowtide.planning.schedule import Schedule, verify
+from lowtide.planning.simulate import simulate
+from lowtide.planning.synthetic import repeated_blocks
+from planning.exhaustive import least_time
+from planning.strategies import problems, training_problems
+
+
+def _half(problem: Problem) -> int:
+    return (problem.resident_bytes + simulate(problem, problem.program).peak) // 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_every_instant_is_a_bound(problem: Problem, data: st.DataObject) -> None:
+    budget = data.draw(st.integers(problem.resident_bytes, simulate(problem, problem.program).peak))
+    best = least_time(problem, budget)
+    if best is None:
+        return
+    facts = Facts(problem)
+    extra = best.value - problem.base_time
+    positions = st.integers(0, facts.count - 1)
+    instants = sorted(set(data.draw(st.lists(positions, min_size=1, max_size=3))))
+    model = Model(facts, budget, instants, certify=True)
+    assert model.relaxed(seconds=5) <= extra + 1e-6
+    if len(instants) == 1 or not facts.futile:
+        assert model.solve(seconds=5, tolerance=1e-9).bound <= extra + 1e-4 * max(1.0, problem.base_time)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=training_problems(), data=st.data())
+def test_live_bytes_are_the_simulators(problem: Problem, data: st.DataObject) -> None:
+    order = list(problem.program)
+    for _ in range(data.draw(st.integers(0, 4))):
+        step = data.draw(st.integers(1, len(order)))
+        able = [o for o in order[:step] if not problem.ops[o].once]
+        if able:
+            order.insert(step, data.draw(st.sampled_from(able)))
+    assert tuple(live_bytes(problem, order).tolist()) == simulate(problem, order).live
+    facts = Facts(problem)
+    pruned = prune(facts, order, simulate(problem, order).peak)
+    verify(problem, Schedule(tuple(pruned)))
+    assert simulate(problem, pruned).peak <= simulate(problem, order).peak
+    assert simulate(problem, pruned).time <= simulate(problem, order).time
+
+
+def test_what_an_order_stores_can_be_read_off_and_built_again() -> None:
+    problem = repeated_blocks(4)
+    facts = Facts(problem)
+    budget = _half(problem)
+    cuts = even_cuts(facts, 4)
+    outcome = Model(facts, budget, cuts, allowed=allowed_runs(facts, cuts, Stages(cuts, 1))).solve(seconds=5)
+    assert outcome.decision is not None
+    order = build(facts, outcome.decision)
+    assert order is not None
+    verify(problem, Schedule(tuple(order)))
+    again = build(facts, read_off(facts, order, cuts))
+    assert again is not None
+    assert simulate(problem, again).time == pytest.approx(simulate(problem, order).time)
+
+
+def test_repair_brings_the_program_within_the_budget() -> None:
+    problem = repeated_blocks(4)
+    budget = _half(problem)
+    found = repair(Facts(problem), problem.program, budget)
+    assert found is not None
+    assert simulate(problem, found).peak <= budget
+
+
+def test_the_chain_of_blocks_gives_a_valid_order() -> None:
+    problem = repeated_blocks(8)
+    facts = Facts(problem)
+    blocks = find_blocks(facts, 8)
+    assert blocks is not None
+    assert blocks.count >= 6
+    spans = [(i, i + n) for n in (1, 2) for i in range(blocks.count - n + 1)]
+    options = {span: undominated(span_options(blocks, span, [0.0, 1e-3, 1.0])) for span in spans}
+    decision = Chain(blocks, options, _half(problem) - problem.resident_bytes).decision()
+    assert decision is not None
+    order = build(facts, decision)
+    assert order is not None
+    verify(problem, Schedule(tuple(order)))
+
+
+def test_packing_is_used_where_it_is_cheaper_than_recomputing() -> None:
+    storages = [Storage(1, resident=True), *(Storage(8) for _ in range(3)), Storage(1), Storage(1, keep=True)]
+    ops = (
+        Op("draw", 50, (0,), (1,)),
+        Op("use", 50, (1,), (2,)),
+        Op("more", 50, (2,), (3,)),
+        Op("back", 1, (1, 3), (5,)),
+        Op("pack", 1, (1,), (4,), optional=True),
+        Op("unpack", 1, (4,), (1,), optional=True),
+    )
+    problem = Problem("packed", tuple(storages), ops)
+    facts = Facts(problem)
+    assert facts.futile == {4}
+    outcome = Model(facts, 20, [2], certify=True).solve(seconds=5)
+    assert outcome.objective == pytest.approx(2)
+    assert outcome.decision is not None
+    order = build(facts, outcome.decision)
+    assert order == [0, 4, 1, 2, 5, 3] or order == [0, 1, 4, 2, 5, 3]
