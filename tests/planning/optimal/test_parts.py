@@ -18,8 +18,8 @@ from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import repeated_blocks
-from planning.exhaustive import least_time
-from planning.strategies import problems, training_problems
+from tests.planning.exhaustive import least_time
+from tests.planning.strategies import problems, training_problems
 
 
 def _half(problem: Problem) -> int:
