@@ -19,7 +19,7 @@ def capture(
     model: Annotated[str, typer.Argument(help="As in lowtide profile.")],
     batch_size: Annotated[int, typer.Option(help="Samples in the batch.")],
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")],
-    steps: Annotated[int, typer.Option(help="Measured steps of each kind.")] = 5,
+    steps: Annotated[int, typer.Option(help="Measured steps of each kind.")] = 10,
     warmup: Annotated[int, typer.Option(help="Steps of each kind that are thrown away.")] = 2,
     optimizer: Annotated[str, typer.Option(help="As in lowtide profile.")] = "adam",
     force: Force = False,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from lowtide.device.clock import clock_for
-from lowtide.device.meter import meter_for
+from lowtide.device.meter import Taken, meter_for
 from lowtide.graph.step_graph import StepGraph
 from lowtide.profiling.profile import profile
 from lowtide.profiling.runs import no_collection, run_plain
@@ -27,25 +27,29 @@ def against_eager(
     """Alternate eager and captured steps on the captured batch; `eager_loss` runs the eager forward."""
     clock, meter = clock_for(graph.device), meter_for(graph.device)
     batch = graph.form.tensors(graph.example)
-    eager: list[float] = []
-    captured: list[float] = []
-    peaks: dict[str, list[int]] = {"eager": [], "captured": []}
+
+    def run_eager() -> tuple[float, Taken]:
+        with no_collection():
+            meter.start()
+            clock.start()
+            eager_loss().backward()
+            graph.optimizer.step()
+            return clock.stop(), meter.stop()
+
+    def run_captured() -> tuple[float, Taken]:
+        return run_plain(graph, batch, clock, meter)
+
+    kinds = {"eager": run_eager, "captured": run_captured}
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    peaks: dict[str, list[int]] = {kind: [] for kind in kinds}
     with untouched(graph):
         for step in range(warmup + steps):
-            graph.optimizer.zero_grad(set_to_none=True)
-            with no_collection():
-                meter.start()
-                clock.start()
-                eager_loss().backward()
-                graph.optimizer.step()
-                time, peak = clock.stop(), meter.stop().peak
-            graph.optimizer.zero_grad(set_to_none=True)
-            ours, taken = run_plain(graph, batch, clock, meter)
-            if step >= warmup:
-                eager.append(time)
-                captured.append(ours)
-                peaks["eager"].append(peak)
-                peaks["captured"].append(taken.peak)
+            for kind in list(kinds)[:: -1 if step % 2 else 1]:  # neither is always the first
+                graph.optimizer.zero_grad(set_to_none=True)
+                time, taken = kinds[kind]()
+                if step >= warmup:
+                    times[kind].append(time)
+                    peaks[kind].append(taken.peak)
             if progress is not None:
                 progress(step + 1, warmup + steps, "eager and captured steps")
     measured = profile(graph, runs=3, progress=progress)
@@ -57,8 +61,8 @@ def against_eager(
         threads=measured.threads,
         memory_source=meter.name,
         warmup=warmup,
-        eager_ms=tuple(eager),
-        captured_ms=tuple(captured),
+        eager_ms=tuple(times["eager"]),
+        captured_ms=tuple(times["captured"]),
         eager_peak_B=measured.resident_B + max(peaks["eager"]),
         captured_peak_B=measured.resident_B + max(peaks["captured"]),
         op_sum_ms=sum(op.runtime_ms for op in measured.ops),

@@ -1,0 +1,35 @@
+"""The README's figures are those of the committed records, and its files and commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lowtide.cli import app
+from lowtide.reporting.readme import cost_table
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_cost_table_is_the_measured_one() -> None:
+    assert cost_table(ROOT / "reports" / "bench") in README
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
+def test_links_lead_somewhere(target: str) -> None:
+    assert (ROOT / target).exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"^lowtide (\w+)", README, re.MULTILINE))))
+def test_commands_exist(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+
+
+def test_options_exist() -> None:
+    for command, words in re.findall(r"^lowtide (\w+) (.*)$", README, re.MULTILINE):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        for option in re.findall(r"--[\w-]+", words):
+            assert option in re.sub(r"\x1b\[[0-9;]*m", "", shown), (command, option)
