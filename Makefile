@@ -2,11 +2,12 @@
 # make test   set-up, then lint, types and the fast tests
 # make reports  what the README shows, under reports/
 # make bench    captured steps against eager ones
+# make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format reports bench clean
+.PHONY: setup demo test test-slow lint format reports bench bench-planner clean
 
 setup: $(STAMP)
 
@@ -42,6 +43,16 @@ reports: setup
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
+
+PROBLEMS ?= ../shared/problems
+PLAN = $(BIN)/lowtide bench planner --policies optimal --force
+
+bench-planner: setup
+	$(PLAN) $(PROBLEMS)/vgg16.json $(PROBLEMS)/unet.json $(PROBLEMS)/resnet50.json $(PROBLEMS)/layered100.json --budgets 90%,80%,70%,60%,50% --out reports/planner/graphs
+	$(PLAN) $(PROBLEMS)/densenet121.json --budgets 7714700000,5510500000,3306300000,2204200000 --out reports/planner/densenet121
+	$(PLAN) $(PROBLEMS)/transformer.json --budgets 6904800000,4932000000,2959200000,1972800000 --out reports/planner/transformer
+	$(PLAN) $(PROBLEMS)/resnet32.json --budgets 7042700000,5030500000,3018300000,2012200000 --out reports/planner/resnet32
+	$(PLAN) $(PROBLEMS)/bert-base.json $(PROBLEMS)/resnet152.json --above-residents --budgets 75%,50%,35%,20%,12% --out reports/planner/steps
 
 format: setup
 	$(BIN)/ruff check --fix .
