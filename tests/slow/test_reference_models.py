@@ -1,6 +1,8 @@
 """ResNet-152 and BERT-Base themselves: equal to eager over several steps, and measured as predicted."""
 
+import gc
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +67,21 @@ def test_the_timeline_peaks_where_a_plain_run_does(captured: Captured) -> None:
     assert profile.peak_B == pytest.approx(profile.step_peak_B, rel=0.01)
     assert profile.step_peak_B > profile.resident_B
     assert all(op.peak_mem_B >= op.active_mem_B >= profile.resident_B for op in profile.ops)
+
+
+def _high_water_mark() -> int:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+def test_profiling_needs_no_more_memory_than_training(captured: Captured) -> None:
+    """By the operating system's word: the highest the process ever stood, eager training included."""
+    captured.trained.optimizer.zero_grad(set_to_none=True)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    eager_step(captured.trained, captured.batch, None, 0)
+    captured.trained.optimizer.zero_grad(set_to_none=True)
+    captured.trained.loss = None
+    trained = _high_water_mark()
+    lowtide.profile(captured.graph, runs=1)
+    assert _high_water_mark() <= 1.02 * trained
