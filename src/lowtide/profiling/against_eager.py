@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from lowtide.device.clock import clock_for
-from lowtide.device.meter import Taken, meter_for
+from lowtide.device.meter import meter_for
 from lowtide.graph.step_graph import StepGraph
 from lowtide.profiling.profile import profile
 from lowtide.profiling.runs import no_collection, run_plain
@@ -28,16 +28,17 @@ def against_eager(
     clock, meter = clock_for(graph.device), meter_for(graph.device)
     batch = graph.form.tensors(graph.example)
 
-    def run_eager() -> tuple[float, Taken]:
+    def run_eager() -> tuple[float, int]:
         with no_collection():
             meter.start()
             clock.start()
             eager_loss().backward()
             graph.optimizer.step()
-            return clock.stop(), meter.stop()
+            return clock.stop(), meter.stop().peak
 
-    def run_captured() -> tuple[float, Taken]:
-        return run_plain(graph, batch, clock, meter)
+    def run_captured() -> tuple[float, int]:
+        run = run_plain(graph, batch, clock, meter)
+        return run.time, run.peak
 
     kinds = {"eager": run_eager, "captured": run_captured}
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -46,10 +47,10 @@ def against_eager(
         for step in range(warmup + steps):
             for kind in list(kinds)[:: -1 if step % 2 else 1]:  # neither is always the first
                 graph.optimizer.zero_grad(set_to_none=True)
-                time, taken = kinds[kind]()
+                time, peak = kinds[kind]()
                 if step >= warmup:
                     times[kind].append(time)
-                    peaks[kind].append(taken.peak)
+                    peaks[kind].append(peak)
             if progress is not None:
                 progress(step + 1, warmup + steps, "eager and captured steps")
     measured = profile(graph, runs=3, progress=progress)

@@ -10,10 +10,11 @@ from lowtide.device.clock import clock_for, total_memory
 from lowtide.device.meter import meter_for
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
+from lowtide.graph.ops import run_ends
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
-from lowtide.profiling.runs import Facts, OpByOp, run_op_by_op, run_plain, run_to_learn, state_bytes
+from lowtide.profiling.runs import Facts, OpByOp, PlainRun, run_op_by_op, run_plain, run_to_learn, state_bytes
 from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
@@ -68,6 +69,7 @@ def profile(
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
     tier, transfer = measure_transfer(graph.device, largest)
+    workspaces = _workspaces(graph, measured, plain, sizes)
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
     resident += sum(unforeseen.values())
@@ -84,16 +86,30 @@ def profile(
         threads=torch.get_num_threads(),
         warmup=warmup,
         runs=runs,
-        step_ms=median(time for time, _ in plain),
-        step_spread_ms=max(time for time, _ in plain) - min(time for time, _ in plain),
-        step_peak_B=resident + max(taken.peak for _, taken in plain),
+        step_ms=median(run.time for run in plain),
+        step_spread_ms=max(run.time for run in plain) - min(run.time for run in plain),
+        step_peak_B=resident + max(run.peak for run in plain),
         storages=_storage_records(graph, sizes, unforeseen),
-        ops=_op_records(graph, measured, times, sizes, facts, sum(unforeseen.values())),
+        ops=_op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values())),
         activations=activation_records(graph, times, sizes, transfer),
         transfer=transfer,
         transfer_tier=tier,
         layers=graph.layers,
     )
+
+
+def _workspaces(graph: StepGraph, measured: list[OpByOp], plain: list[PlainRun], sizes: list[int]) -> list[int]:
+    """Bytes that each op takes beyond its outputs; of updates that run together, the largest has what they all take."""
+    found = [
+        max(0, max(run.taken[op.rank].peak for run in measured) - sum(sizes[s] for s in op.makes)) for op in graph.ops
+    ]
+    together: dict[int, list[int]] = {}
+    for rank, end in run_ends(graph.ops).items():
+        together.setdefault(end, []).append(rank)
+    for number, (_, ranks) in enumerate(sorted(together.items())):
+        largest = max(ranks, key=found.__getitem__)
+        found[largest] = max(found[largest], *(run.steps[number] for run in plain))
+    return found
 
 
 def _storage_records(graph: StepGraph, sizes: list[int], unforeseen: dict[str, int]) -> tuple[StorageRecord, ...]:
@@ -116,13 +132,18 @@ def _storage_records(graph: StepGraph, sizes: list[int], unforeseen: dict[str, i
 
 
 def _op_records(
-    graph: StepGraph, measured: list[OpByOp], times: list[float], sizes: list[int], facts: Facts, unforeseen: int
+    graph: StepGraph,
+    times: list[float],
+    measured: list[OpByOp],
+    workspaces: list[int],
+    sizes: list[int],
+    facts: Facts,
+    unforeseen: int,
 ) -> tuple[OpRecord, ...]:
     active = [live + unforeseen for live in live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)]
     records = []
     for op in graph.ops:
         output = sum(sizes[s] for s in op.makes)
-        workspace = max(0, max(run.taken[op.rank].peak for run in measured) - output)
         each = [run.times[op.rank] for run in measured]
         first = op.outputs[0] if op.outputs else None
         records.append(
@@ -137,9 +158,9 @@ def _op_records(
                 runtime_ms=times[op.rank],
                 runtime_spread_ms=max(each) - min(each),
                 active_mem_B=active[op.rank],
-                peak_mem_B=active[op.rank] + workspace,
+                peak_mem_B=active[op.rank] + workspaces[op.rank],
                 output_B=output,
-                workspace_B=workspace,
+                workspace_B=workspaces[op.rank],
                 shape=first.shape if first else (),
                 dtype=first.dtype if first else "",
                 reads=op.reads,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
@@ -119,17 +120,62 @@ def state_bytes(graph: StepGraph) -> dict[str, int]:
     }
 
 
-def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> tuple[float, Taken]:
-    """One iteration of the program as it is: the truth that the op-by-op figures must add up to."""
+class _Weighed:
+    """The optimizer in a plain run: notes how many bytes each of its steps takes, a whole run of updates at a time.
+
+    A for-loop holds the temporaries of one parameter until those of the next are there, so a step takes more than
+    the largest of its updates would alone.
+    """
+
+    def __init__(self, optimizer: Optimizer, meter: Meter) -> None:
+        self._optimizer = optimizer
+        self._meter = meter
+        self._base = 0
+        self._peak = 0
+        self.steps: list[int] = []
+
+    def step(self) -> None:
+        """One `optimizer.step()`."""
+        self._note()
+        self._optimizer.step()
+        self.steps.append(self._note().peak)
+
+    def _note(self) -> Taken:
+        taken = self._meter.stop()
+        self._peak = max(self._peak, self._base + taken.peak)
+        self._base += taken.net
+        self._meter.start()
+        return taken
+
+    def total(self) -> int:
+        """The most bytes taken since the run began."""
+        self._note()
+        return self._peak
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """The truth that the op-by-op figures must add up to."""
+
+    time: float
+    peak: int
+    """The most bytes taken at once, residents not counted."""
+    steps: tuple[int, ...]
+    """The most bytes that each `optimizer.step()` took."""
+
+
+def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> PlainRun:
+    """One iteration of the program as it is."""
     inputs = [*graph.residents, *batch]
+    weighed = _Weighed(graph.optimizer, meter)
     with no_collection(), below_autograd():
         meter.start()
         clock.start()
-        out = graph.program.run(inputs, graph.optimizer, None)
+        out = graph.program.run(inputs, weighed, None)
         time = clock.stop()
-        taken = meter.stop()
+        peak = weighed.total()
     del out
-    return time, taken
+    return PlainRun(time, peak, tuple(weighed.steps))
 
 
 def _inputs(graph: StepGraph, batch: Sequence[Tensor]) -> dict[str, Any]:
