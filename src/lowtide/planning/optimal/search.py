@@ -7,6 +7,7 @@ from lowtide.planning.optimal.candidates import (
     from_annealing,
     from_chain,
     from_instants,
+    from_nested,
     from_policies,
     from_stages,
 )
@@ -85,7 +86,10 @@ def search(best: Incumbent) -> str:
         best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
-    from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
+    price = byte_price(best, top)
+    if not near:
+        from_nested(best, 64, price, (1.0, 1.06, 1.12, 1.2))
+    from_chain(best, 16, (1, 2, 3, 4, 6), price)
     for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
         from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
