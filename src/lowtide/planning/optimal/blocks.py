@@ -39,6 +39,10 @@ class Blocks:
         born = self.facts.born
         return tuple(frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1])
 
+    def onward(self, b: int) -> frozenset[int]:
+        """What block b passes on: still there when the program, done with the block behind it, comes back to it."""
+        return self.entry[b + 1] if b + 1 < self.count else frozenset()
+
     @cached_property
     def needed(self) -> tuple[tuple[int, ...], ...]:
         """Per block its values that the program reads after the peak."""

@@ -133,7 +133,7 @@ def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float
     until = best.left() * NESTED_LEFT
     options: list[list[Option]] = []
     for b in range(blocks.count):
-        options.append(span_options(blocks, (b, b + 1), prices))
+        options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
         if best.left() < until or len(options[-1]) < len(prices):
             return
     passes = Passes(blocks, options)

@@ -112,7 +112,7 @@ class Nested:
         while work:
             p, i, j, level, held = work.pop()
             if p >= 0 and i == j:
-                stored[i] = held | passes.saved[p][i]
+                stored[i] = held | passes.saved[p][i] | blocks.onward(i)
                 continue
             splits = count - i if p < 0 else j - i
             q, at = divmod(int(self.first_choice[i, level] if p < 0 else self.choice[p, i, j, level]), splits)

@@ -26,9 +26,8 @@ class Passes:
         stored = np.array([[options[b][p].stored for b in range(count)] for p in range(ways)], dtype=float)
         self.before = np.concatenate((np.zeros((ways, 1)), stored.cumsum(axis=1)), axis=1)
         """Per way the bytes saved by all blocks before one."""
-        entry = [*blocks.entry, frozenset[int]()]
-        self.entry = np.array([[sum(sizes[s] for s in e - start) for e in entry] for start in entry], dtype=float)
-        """[i, s]: bytes of block s's entry that are not in block i's."""
+        self.entry = np.array([[_entry_bytes(blocks, i, saved) for i in range(count)] for saved in self.saved], dtype=float)
+        """[q, i, s]: bytes of block s's entry that neither block i's entry nor what blocks i to s - 1 save has."""
         self.behind = np.array([blocks.behind[k] for k in blocks.returns], dtype=float)
         self.rate = np.array([_rate(blocks, b) for b in range(count)])
         self.time = np.zeros((ways, ways, count))
@@ -47,7 +46,7 @@ class Passes:
     def _need(self, p: int, i: int) -> Sizes:
         """[q, b]: bytes while the pass from block i is in block b, less what way p has saved before the end."""
         held = self.before[p:, i:-1] - self.before[p:, i : i + 1]
-        need: Sizes = held + self.entry[i, i:-1] + self.peak[p, p:, i:] - self.before[p, i + 1 :]
+        need: Sizes = held + self.entry[p:, i, i:-1] + self.peak[p, p:, i:] - self.before[p, i + 1 :]
         return need
 
     def through(self, p: int, i: int, j: int) -> Times:
@@ -65,21 +64,30 @@ class Passes:
         """[q, s - i - 1]: bytes of the program's own pass from block i up to s, before which nothing was saved."""
         held = self.before[:, i:-1] - self.before[:, i : i + 1]
         own = np.array([self.peak[q, q, i:] for q in range(self.ways)])
-        found: Sizes = np.maximum.accumulate(held + self.entry[i, i:-1] + own, axis=1)
+        found: Sizes = np.maximum.accumulate(held + self.entry[:, i, i:-1] + own, axis=1)
         return found
 
     def beyond(self, p: int, i: int, j: int) -> Sizes:
         """[q, s - i - 1]: bytes held of blocks i up to s, and of the entry of s, while what lies behind is worked on."""
-        found: Sizes = self.before[p:, i + 1 : j + 1] - self.before[p:, i : i + 1] + self.entry[i, i + 1 : j + 1]
+        found: Sizes = self.before[p:, i + 1 : j + 1] - self.before[p:, i : i + 1] + self.entry[p:, i, i + 1 : j + 1]
         return found
+
+
+def _entry_bytes(blocks: Blocks, i: int, saved: Sequence[frozenset[int]]) -> list[int]:
+    """Per block the bytes of its entry that are held beside block i's entry and what is saved from block i on."""
+    sizes, entry = blocks.facts.problem.sizes, [*blocks.entry, frozenset[int]()]
+    held, found = set(entry[i]), [0] * (i + 1)
+    for s in range(i + 1, len(entry)):
+        held |= saved[s - 1]
+        found.append(sum(sizes[e] for e in entry[s] - held))
+    return found
 
 
 def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[int]) -> float:
     """Time to make what block b passes on and what it saves `after`, from its entry and what it had saved `before`."""
     problem, facts = blocks.facts.problem, blocks.facts
     low = blocks.cuts[b]
-    passed = blocks.entry[b + 1] if b + 1 < blocks.count else frozenset[int]()
-    stack = [s for s in passed | after if facts.born.get(s, low) >= low and s not in before]
+    stack = [s for s in blocks.onward(b) | after if facts.born.get(s, low) >= low and s not in before]
     seen, ops = set(stack), set[int]()
     while stack:
         makers = [o for o in problem.producers[stack.pop()] if not problem.ops[o].once]
