@@ -123,27 +123,28 @@ def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float
                 best.offer(order, f"a chain of {blocks.count} blocks")
 
 
-def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float]) -> None:
-    """The dynamic program over many small blocks, for the room and for more of it, which repair then takes back."""
+def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float]) -> bool:
+    """The dynamic program over many small blocks, for the room and for more, which repair takes back; was it better?"""
     facts = best.facts
     blocks = find_narrow_blocks(facts, most)
     if blocks is None or best.closed:
-        return
-    prices = [*(price * factor for factor in (1e4, 2.0, 1.0, 0.5, 0.25, 0.12)), 0.0]
+        return False
+    prices = [*(price * factor for factor in (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12)), 0.0]
     until = best.left() * NESTED_LEFT
-    options: list[list[Option]] = []
+    before, options = best.extra, list[list[Option]]()
     for b in range(blocks.count):
         options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
         if best.left() < until or len(options[-1]) < len(prices):
-            return
+            return False
     passes = Passes(blocks, options)
     room = best.budget - facts.problem.resident_bytes
     for share in shares:
         if best.left() < until:
-            return
-        decision = Nested(blocks, passes, max(1, int(room * share)), levels=300).decision()
+            break
+        decision = Nested(blocks, passes, max(1, int(room * share)), levels=200).decision()
         if decision is not None:
             best.offer_decision(decision, f"{blocks.count} nested blocks in {share:.0%} of the room")
+    return best.extra < before
 
 
 def from_annealing(best: Incumbent) -> None:
