@@ -19,14 +19,16 @@ class Passes:
     def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]]) -> None:
         self.blocks = blocks
         self.ways = ways = min(map(len, options))
-        count, sizes = blocks.count, blocks.facts.problem.sizes
+        count = blocks.count
         self.saved = [[options[b][p].saved for b in range(count)] for p in range(ways)]
         self.remake = np.array([[options[b][p].time for b in range(count)] for p in range(ways)], dtype=np.float32)
         self.back = np.array([[options[b][p].back for b in range(count)] for p in range(ways)], dtype=float)
         stored = np.array([[options[b][p].stored for b in range(count)] for p in range(ways)], dtype=float)
         self.before = np.concatenate((np.zeros((ways, 1)), stored.cumsum(axis=1)), axis=1)
         """Per way the bytes saved by all blocks before one."""
-        self.entry = np.array([[_entry_bytes(blocks, i, saved) for i in range(count)] for saved in self.saved], dtype=float)
+        self.entry = np.array(
+            [[_entry_bytes(blocks, i, saved) for i in range(count)] for saved in self.saved], dtype=float
+        )
         """[q, i, s]: bytes of block s's entry that neither block i's entry nor what blocks i to s - 1 save has."""
         self.behind = np.array([blocks.behind[k] for k in blocks.returns], dtype=float)
         self.rate = np.array([_rate(blocks, b) for b in range(count)])
@@ -53,7 +55,7 @@ class Passes:
         """[q, s - i - 1]: time of the pass from block i up to s, for s of i + 1 to j."""
         with np.errstate(invalid="ignore"):
             found = self.passed[p, p:, i + 1 : j + 1] - self.passed[p, p:, i : i + 1]
-        return np.nan_to_num(found, nan=math.inf, posinf=math.inf).astype(np.float32)
+        return np.asarray(np.nan_to_num(found, nan=math.inf, posinf=math.inf), dtype=np.float32)
 
     def through_peak(self, p: int, i: int, j: int) -> Sizes:
         """[q, s - i - 1]: bytes that this pass takes when the program has come back to block j."""
@@ -68,7 +70,7 @@ class Passes:
         return found
 
     def beyond(self, p: int, i: int, j: int) -> Sizes:
-        """[q, s - i - 1]: bytes held of blocks i up to s, and of the entry of s, while what lies behind is worked on."""
+        """[q, s - i - 1]: bytes held of blocks i up to s, and of the entry of s, while those behind are worked on."""
         found: Sizes = self.before[p:, i + 1 : j + 1] - self.before[p:, i : i + 1] + self.entry[p:, i, i + 1 : j + 1]
         return found
 

@@ -11,7 +11,7 @@ from lowtide.planning.optimal.candidates import (
     from_policies,
     from_stages,
 )
-from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
+from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
@@ -94,7 +94,10 @@ def search(best: Incumbent) -> str:
     improve(best)
     if not near:  # two instants bound more than one, also where their own order is of no use
         best.deadline += BOUNDING * best.whole
-        from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        if any(op.optional for op in problem.ops):
+            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        elif not best.closed and best.left() > 1:
+            best.raise_bound(joint_bound(facts, budget, top, most=20, seconds=0.9 * best.left()))
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
         from_annealing(best)
