@@ -105,7 +105,7 @@ def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[
 
 
 def _rate(blocks: Blocks, b: int) -> float:
-    """About what a byte costs that block b lacks on return: its ops' time by the bytes that they make for later."""
+    """About what a byte costs that block b lacks on return: twice its ops' time per byte that they make for later."""
     problem = blocks.facts.problem
     made = sum(problem.sizes[s] for s in blocks.needed[b])
-    return sum(problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))) / max(1, made)
+    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))) / max(1, made)
