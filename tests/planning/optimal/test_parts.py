@@ -41,6 +41,10 @@ def test_every_instant_is_a_bound(problem: Problem, data: st.DataObject) -> None
     assert model.relaxed(seconds=5) <= extra + 1e-6
     if len(instants) == 1 or not facts.futile:
         assert model.solve(seconds=5, tolerance=1e-9).bound <= extra + 1e-4 * max(1.0, problem.base_time)
+    if not any(op.optional for op in problem.ops):
+        joined = Model(facts, budget, instants, certify=True, joined=True)
+        assert joined.relaxed(seconds=5) <= extra + 1e-6
+        assert joined.solve(seconds=5, tolerance=1e-9).bound <= extra + 1e-4 * max(1.0, problem.base_time)
 
 
 @settings(max_examples=40, deadline=None)

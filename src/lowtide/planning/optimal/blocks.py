@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from lowtide.planning.optimal.facts import Bytes, Facts
+from lowtide.planning.policies.activations import phases
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Blocks:
         born = self.facts.born
         return tuple(frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1])
 
+    def onward(self, b: int) -> frozenset[int]:
+        """What block b passes on: still there when the program, done with the block behind it, comes back to it."""
+        return self.entry[b + 1] if b + 1 < self.count else frozenset()
+
     @cached_property
     def needed(self) -> tuple[tuple[int, ...], ...]:
         """Per block its values that the program reads after the peak."""
@@ -55,8 +60,8 @@ class Blocks:
         found = [0] * self.count
         least = self.peak
         for b in range(self.count - 1, -1, -1):
-            first = min((next(k for k in self.facts.needs[s] if k >= self.peak) for s in self.needed[b]), default=least)
-            found[b] = max(least, min(first, self.facts.count - 1))
+            reads = (k for s in self.needed[b] for k in self.facts.needs[s] if self.peak <= k < self.facts.count)
+            found[b] = max(least, min(reads, default=least))
             least = found[b]
         return tuple(found)
 
@@ -77,14 +82,48 @@ def find_blocks(facts: Facts, most: int) -> Blocks | None:
     peak = int(facts.live.argmax())
     if peak < 4:
         return None
+    width = _width(facts, peak)
+    cuts = [0, *_narrow(width, facts.live, peak, most), peak]
+    return Blocks(facts, tuple(cuts)) if len(cuts) > 2 else None
+
+
+def find_narrow_blocks(facts: Facts, most: int) -> Blocks | None:
+    """A block between any two places where the program is narrower than around them; None where those are few."""
+    peak = phases(facts.problem).split
+    if peak < 4:
+        return None
+    cuts = _valleys(_width(facts, peak), peak)
+    if len(cuts) > most:
+        cuts = cuts[:: -(-len(cuts) // most)]
+    return Blocks(facts, (0, *cuts, peak)) if len(cuts) > 2 else None
+
+
+def _width(facts: Facts, peak: int) -> Bytes:
+    """Bytes that pass from before each position up to the peak to it or behind it, as far as read before the peak."""
     born, sizes = facts.born, facts.problem.sizes
     change = np.zeros(peak + 2, dtype=np.int64)
     for s, k in _last_forward_read(facts, peak).items():
         change[born[s] + 1] += sizes[s]
         change[k + 1] -= sizes[s]
-    width = np.cumsum(change)[: peak + 1]
-    cuts = [0, *_narrow(width, facts.live, peak, most), peak]
-    return Blocks(facts, tuple(cuts)) if len(cuts) > 2 else None
+    return np.asarray(np.cumsum(change)[: peak + 1])
+
+
+def _valleys(width: Bytes, peak: int) -> list[int]:
+    """The last of the narrowest positions between any two rises of the width by a tenth and more."""
+    cuts: list[int] = []
+    low, high, falling = 1, 1, True
+    for k in range(1, peak):
+        if falling:
+            if width[k] <= width[low]:
+                low = k
+            elif width[k] > 1.1 * width[low]:
+                cuts.append(low)
+                high, falling = k, False
+        elif width[k] >= width[high]:
+            high = k
+        elif 1.1 * width[k] < width[high]:
+            low, falling = k, True
+    return cuts
 
 
 def _last_forward_read(facts: Facts, peak: int) -> dict[int, int]:

@@ -3,19 +3,24 @@
 from collections.abc import Iterator, Sequence
 
 from lowtide.planning.optimal.anneal import Annealing
-from lowtide.planning.optimal.blocks import find_blocks
+from lowtide.planning.optimal.blocks import find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
 from lowtide.planning.optimal.groups import group_options
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
+from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.policies import BudgetInfeasible, policy
 
 ANNEALING_LEFT = 0.25
 """Share of the time that annealing leaves to what comes after it."""
+
+NESTED_LEFT = 0.6
+"""Share of the time left that the dynamic program over small blocks leaves to what comes after it."""
 
 
 def from_policies(best: Incumbent) -> None:
@@ -116,6 +121,30 @@ def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float
             order = build(facts, decision)
             if order is not None:
                 best.offer(order, f"a chain of {blocks.count} blocks")
+
+
+def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float]) -> bool:
+    """The dynamic program over many small blocks, for the room and for more, which repair takes back; was it better?"""
+    facts = best.facts
+    blocks = find_narrow_blocks(facts, most)
+    if blocks is None or best.closed:
+        return False
+    prices = [*(price * factor for factor in (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12)), 0.0]
+    until = best.left() * NESTED_LEFT
+    before, options = best.extra, list[list[Option]]()
+    for b in range(blocks.count):
+        options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
+        if best.left() < until or len(options[-1]) < len(prices):
+            return False
+    passes = Passes(blocks, options)
+    room = best.budget - facts.problem.resident_bytes
+    for share in shares:
+        if best.left() < until:
+            break
+        decision = Nested(blocks, passes, max(1, int(room * share)), levels=200).decision()
+        if decision is not None:
+            best.offer_decision(decision, f"{blocks.count} nested blocks in {share:.0%} of the room")
+    return best.extra < before
 
 
 def from_annealing(best: Incumbent) -> None:

@@ -1,6 +1,7 @@
 """Certified bounds: what single instants ask for, and proofs that a budget cannot be kept."""
 
 import math
+import time
 
 import numpy as np
 
@@ -37,6 +38,40 @@ def ranked_instants(facts: Facts, budget: int, *, most: int, seconds: float) -> 
 def solve_instant(facts: Facts, budget: int, instant: int, *, seconds: float) -> Outcome:
     """The integer program of one instant: a bound, and a decision to start from."""
     return Model(facts, budget, [instant], certify=True).solve(seconds=seconds, tolerance=1e-5)
+
+
+def joint_bound(facts: Facts, budget: int, top: int, *, most: int, seconds: float) -> float:
+    """What `top` and one, two, ... further instants ask for together, each chosen by the linear relaxation.
+
+    They are positions that need many bytes themselves. Only for problems without optional ops.
+    """
+    until = time.perf_counter() + seconds
+    later = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
+    parts = np.array_split(np.array(later, dtype=np.int64), min(most, len(later))) if later else []
+    needs = facts.least[list(facts.problem.program)]
+    positions = [int(part[np.argmax(needs[part])]) for part in parts]
+    instants, bound = [top], 0.0
+
+    def left() -> float:
+        return until - time.perf_counter()
+
+    while left() > 0.2 * seconds:
+        ranked: list[tuple[float, list[int]]] = []
+        enough = 0.6 * left()
+        for t in positions:
+            if t not in instants and left() > enough:
+                more = sorted((*instants, t))
+                ranked.append((_joined(facts, budget, more).relaxed(seconds=0.5 * left()), more))
+        if not ranked:
+            break
+        relaxed, instants = max(ranked)
+        outcome = _joined(facts, budget, instants).solve(seconds=left(), tolerance=1e-5)
+        bound = max(bound, relaxed, outcome.bound)
+    return bound
+
+
+def _joined(facts: Facts, budget: int, instants: list[int]) -> Model:
+    return Model(facts, budget, instants, certify=True, joined=True)
 
 
 def is_impossible(bound: float) -> bool:

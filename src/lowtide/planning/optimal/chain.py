@@ -117,40 +117,42 @@ class Chain:
                 work.append((i, k - 1, level, held))
                 beyond = self._bytes(blocks.entry[k] - entry)
                 work.append((k, j, level - self._units(beyond), held | entry))
-        return self._as_decision(stored)
+        return as_decision(blocks, stored)
 
-    def _as_decision(self, stored: dict[int, frozenset[int]]) -> Decision:
-        """One instant per return; beside the chain's own values all that the program has alive there."""
-        blocks, facts = self.blocks, self.blocks.facts
-        at: dict[int, set[int]] = {}
-        managed = {s for needed in blocks.needed for s in needed}
-        for b in range(blocks.count - 1, -1, -1):
-            if b + 1 < blocks.count and stored[b] == stored[b + 1]:
-                continue  # the same span: its values are made on demand
-            t = blocks.returns[b]
-            alive = {
-                s
-                for s, needs in facts.needs.items()
-                if facts.born[s] < t <= needs[-1] and s not in managed and needs[-1] >= blocks.peak
-            }
-            now = {s for s in facts.problem.reads[facts.problem.program[t]] if facts.born[s] < t}
-            at[t] = {s for s in stored[b] if facts.born.get(s, -1) < t} | alive | now
-            managed.difference_update(s for c in range(b, blocks.count) for s in blocks.needed[c])
-        instants = tuple(sorted(at))
-        none: frozenset[int] = frozenset()
-        runs = tuple(self._optional_runs(at[t]) for t in instants)
-        return Decision(instants, tuple(frozenset(at[t]) for t in instants), runs or (none,))
 
-    def _optional_runs(self, stored: set[int]) -> frozenset[int]:
-        """Unpacking ops for what is stored smaller."""
-        problem, born = self.blocks.facts.problem, self.blocks.facts.born
-        return frozenset(
-            o
-            for s in stored
-            if s not in born
-            for o in problem.readers[s]
-            if problem.ops[o].optional and not problem.ops[o].once
-        )
+def as_decision(blocks: Blocks, stored: dict[int, frozenset[int]]) -> Decision:
+    """One instant per return; beside the chain's own values all that the program has alive there."""
+    facts = blocks.facts
+    at: dict[int, set[int]] = {}
+    managed = {s for needed in blocks.needed for s in needed}
+    for b in range(blocks.count - 1, -1, -1):
+        if b + 1 < blocks.count and stored[b] == stored[b + 1]:
+            continue  # the same span: its values are made on demand
+        t = blocks.returns[b]
+        alive = {
+            s
+            for s, needs in facts.needs.items()
+            if facts.born[s] < t <= needs[-1] and s not in managed and needs[-1] >= blocks.peak
+        }
+        now = {s for s in facts.problem.reads[facts.problem.program[t]] if facts.born[s] < t}
+        at[t] = {s for s in stored[b] if facts.born.get(s, -1) < t} | alive | now
+        managed.difference_update(s for c in range(b, blocks.count) for s in blocks.needed[c])
+    instants = tuple(sorted(at))
+    none: frozenset[int] = frozenset()
+    runs = tuple(_optional_runs(blocks, at[t]) for t in instants)
+    return Decision(instants, tuple(frozenset(at[t]) for t in instants), runs or (none,))
+
+
+def _optional_runs(blocks: Blocks, stored: set[int]) -> frozenset[int]:
+    """Unpacking ops for what is stored smaller."""
+    problem, born = blocks.facts.problem, blocks.facts.born
+    return frozenset(
+        o
+        for s in stored
+        if s not in born
+        for o in problem.readers[s]
+        if problem.ops[o].optional and not problem.ops[o].once
+    )
 
 
 def _shifted(row: Row, by: int) -> Row:

@@ -46,6 +46,9 @@ class Model:
     around: Decision | None = None
     """A decision for the same instants that must stay expressible."""
 
+    joined: bool = False
+    """Also ask, per instant, for what it alone asks of all runs after it: implied, but the relaxation is stronger."""
+
     def __post_init__(self) -> None:
         self.program = Program()
         self.keep: list[dict[int, int]] = []
@@ -55,6 +58,11 @@ class Model:
             self._columns(j)
         for j in range(len(self.instants)):
             self._rows(j)
+        if self.joined:
+            if any(op.optional for op in self.facts.problem.ops):
+                raise ValueError("rows that join segments hold only where every storage has one producer")
+            for j in range(len(self.instants) - 1):
+                self._joined_rows(j)
 
     def _may_run(self, o: int, j: int) -> bool:
         if self.facts.problem.ops[o].once:
@@ -153,6 +161,26 @@ class Model:
                 before = self.keep[j].get(s)
                 if before is not None and before != column and s not in free:
                     self.program.cover(self._have(s, j), column, 0.0)
+
+    def _joined_rows(self, j: int) -> None:
+        """The single instant's rows, with one column per op for its runs in any segment from j on."""
+        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
+        free = set(problem.writes[problem.program[t]])
+        ever = {o: self.program.column(0.0) for o in self.run[j]}
+        for o, column in ever.items():
+            self.program.cover([later[o] for later in self.run[j:] if o in later], column, 0.0)
+
+        def have(s: int) -> list[int]:
+            found = [self.keep[j][s]] if s in self.keep[j] else []
+            return found + [ever[o] for o in problem.producers[s] if o in ever]
+
+        for s, needs in facts.needs.items():
+            if facts.born[s] < t < needs[-1]:
+                self.program.cover(have(s), None, 1.0)
+        for o, column in ever.items():
+            for s in problem.reads[o]:
+                if s not in free:
+                    self.program.cover(have(s), column, 0.0)
 
     def solve(
         self, *, seconds: float, tolerance: float = 1e-4, nodes: int | None = None, start: Decision | None = None

@@ -26,13 +26,15 @@ Span = tuple[int, int]
 """Blocks from the first of the two up to, not including, the second."""
 
 
-def span_options(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[Option]:
-    """The best saved sets of a span at each price of a byte, one per price."""
+def span_options(
+    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int] = frozenset()
+) -> list[Option]:
+    """The best saved sets of a span at each price of a byte, one per price; `onward` is at hand on return anyway."""
     known: dict[frozenset[int], Option] = {}
     found: list[Option] = []
-    for saved, time in _saved_sets(blocks, span, prices):
+    for saved, time in _saved_sets(blocks, span, prices, onward):
         if saved not in known:
-            known[saved] = _measured(blocks, span, saved, time)
+            known[saved] = _measured(blocks, span, saved, time, onward)
         found.append(known[saved])
     return found
 
@@ -49,11 +51,13 @@ def _beats(one: Option, other: Option) -> bool:
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def _saved_sets(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[tuple[frozenset[int], float]]:
+def _saved_sets(
+    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int]
+) -> list[tuple[frozenset[int], float]]:
     """Store or run again, per price: an integer program of the span alone, as of one instant."""
-    needed = [s for b in range(*span) for s in blocks.needed[b]]
+    needed = [s for b in range(*span) for s in blocks.needed[b] if s not in onward]
     if not needed:
-        return [(frozenset(), 0.0)]
+        return [(frozenset(), 0.0)] * len(prices)
     facts, problem = blocks.facts, blocks.facts.problem
     ops = [problem.program[k] for k in blocks.positions(span)]
     inside = {s for o in ops for s in problem.writes[o]}
@@ -81,9 +85,9 @@ def _saved_sets(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[tup
         program.cover(have(s), None, 1.0)
     for o, column in again.items():
         for s in problem.reads[o]:
-            if s in keep:
+            if s in keep and s not in onward:
                 program.cover(have(s), column, 0.0)
-            elif s not in given:
+            elif s not in given and s not in onward:
                 program.upper[column] = 0.0
     found: list[tuple[frozenset[int], float]] = []
     for price in prices:
@@ -98,10 +102,10 @@ def _saved_sets(blocks: Blocks, span: Span, prices: Sequence[float]) -> list[tup
     return found
 
 
-def _measured(blocks: Blocks, span: Span, saved: frozenset[int], time: float) -> Option:
+def _measured(blocks: Blocks, span: Span, saved: frozenset[int], time: float, onward: frozenset[int]) -> Option:
     sizes = blocks.facts.problem.sizes
     stored = sum(sizes[s] for s in saved)
-    return Option(saved, stored, time, outward_peak(blocks, span, saved), _back_peak(blocks, span, saved))
+    return Option(saved, stored, time, outward_peak(blocks, span, saved), _back_peak(blocks, span, saved, onward))
 
 
 def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
@@ -128,13 +132,14 @@ def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
     return peak
 
 
-def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
+def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int], onward: frozenset[int]) -> int:
     """Peak on return: the block's values made again on demand beside what the program writes meanwhile."""
     facts, problem = blocks.facts, blocks.facts.problem
     start = blocks.returns[span[1] - 1]
     end = blocks.returns[span[0] - 1] if span[0] else facts.count
     inside = {s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]}
-    have = set(saved)
+    there = saved | (onward & inside)
+    have = set(there)
     steps: list[tuple[int, int]] = []
 
     def run(o: int, k: int, depth: int) -> None:
@@ -157,8 +162,8 @@ def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
     for s in inside | saved:
         if facts.needs.get(s, [-1])[-1] >= end:
             last[s] = len(steps)
-    live = sum(problem.sizes[s] for s in saved)
-    alive, peak = set(saved), 0
+    live = sum(problem.sizes[s] for s in there)
+    alive, peak = set(there), 0
     for step, (o, k) in enumerate(steps):
         for s in problem.writes[o]:
             if s in inside and s not in alive:

@@ -7,10 +7,11 @@ from lowtide.planning.optimal.candidates import (
     from_annealing,
     from_chain,
     from_instants,
+    from_nested,
     from_policies,
     from_stages,
 )
-from lowtide.planning.optimal.certify import hopeless_op, is_impossible, ranked_instants, solve_instant
+from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
@@ -85,13 +86,18 @@ def search(best: Incumbent) -> str:
         best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
-    from_chain(best, 16, (1, 2, 3, 4, 6), byte_price(best, top))
-    for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
-        from_stages(best, count, 1, rounds=1, seconds=share * best.left())
+    price = byte_price(best, top)
+    if near or not from_nested(best, 64, price, (1.0, 1.04, 1.08, 1.12)):
+        from_chain(best, 16, (1, 2, 3, 4, 6), price)
+        for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
+            from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
     if not near:  # two instants bound more than one, also where their own order is of no use
         best.deadline += BOUNDING * best.whole
-        from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        if any(op.optional for op in problem.ops):
+            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        elif not best.closed and best.left() > 1:
+            best.raise_bound(joint_bound(facts, budget, top, most=20, seconds=0.9 * best.left()))
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
         from_annealing(best)

@@ -1,0 +1,125 @@
+"""A dynamic program over many small blocks that come back to a run of them again and again, each time storing more.
+
+Like `chain.py` after Beaumont et al. (2019), but a run of blocks may be left with any of its ways of saving: `cost[p]`
+of blocks i to j in m bytes is the least time to work them off where each has saved what it saves by way p and the entry
+of block i is at hand. Either one block is left, or a pass from the entry goes through i to s - 1, saving by way q, then
+s to j are worked off, and then i to s - 1. So passes are as deep as the bytes ask for, and what was saved makes the
+later ones cheap.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowtide.planning.optimal.blocks import Blocks
+from lowtide.planning.optimal.chain import as_decision
+from lowtide.planning.optimal.decision import Decision
+from lowtide.planning.optimal.passes import Passes
+
+Table = NDArray[np.float32]
+Choice = NDArray[np.int32]
+
+MISSING = 0.3
+"""Share of the bytes that coming back to a block takes, as its values are made on demand, that may be missing."""
+
+
+@dataclass
+class Nested:
+    """The tables for one budget."""
+
+    blocks: Blocks
+    passes: Passes
+    room: int
+    """Bytes for all that is not resident."""
+    levels: int = 400
+
+    def __post_init__(self) -> None:
+        count, ways = self.blocks.count, self.passes.ways
+        self.unit = max(1, self.room) / self.levels
+        self.grid = np.arange(self.levels + 1)
+        self.cost: Table = np.full((ways, count, count, self.levels + 1), math.inf, dtype=np.float32)
+        self.choice: Choice = np.full((ways, count, count, self.levels + 1), -1, dtype=np.int32)
+        self.first: Table = np.zeros((count + 1, self.levels + 1), dtype=np.float32)
+        self.first_choice: Choice = np.full((count + 1, self.levels + 1), -1, dtype=np.int32)
+        for p in range(ways):
+            for b in range(count):
+                self._fill_block(p, b)
+        for length in range(1, count):
+            for p in range(ways - 1, -1, -1):
+                for i in range(count - length):
+                    self._fill(p, i, i + length)
+        for i in range(count - 1, -1, -1):
+            self._fill_first(i)
+
+    def _units(self, size: float) -> int:
+        return round(float(size) / self.unit)
+
+    def _fill_block(self, p: int, b: int) -> None:
+        """One block alone. A part of what it takes may be missing: repair finds it by running more of it again."""
+        passes, row = self.passes, self.cost[p, b, b]
+        missing = np.maximum(0.0, passes.back[p, b] - self.grid * self.unit)
+        row[:] = passes.remake[p, b] + missing * passes.rate[b]
+        row[missing > MISSING * passes.back[p, b]] = math.inf
+
+    def _fill(self, p: int, i: int, j: int) -> None:
+        """Blocks i to j, saved by way p: the best split, and the way of saving on the pass up to it."""
+        passes = self.passes
+        time = passes.through(p, i, j)
+        least = np.rint(passes.through_peak(p, i, j) / self.unit).astype(np.int64)
+        shift = np.rint(passes.beyond(p, i, j) / self.unit).astype(np.int64)
+        left = self.cost[p:, i, i:j]
+        self.cost[p, i, j], self.choice[p, i, j] = self._best(self.cost[p, i + 1 : j + 1, j], left, time, least, shift)
+
+    def _fill_first(self, i: int) -> None:
+        """The program's own pass from block i to the peak, which costs nothing."""
+        passes, count = self.passes, self.blocks.count
+        least = np.rint(passes.first_peak(i) / self.unit).astype(np.int64)
+        shift = np.rint(passes.beyond(0, i, count) / self.unit).astype(np.int64)
+        left = self.cost[:, i, i:count]
+        time = np.zeros(least.shape, dtype=np.float32)
+        self.first[i], self.first_choice[i] = self._best(self.first[i + 1 :], left, time, least, shift)
+
+    def _best(
+        self, right: Table, left: Table, time: Table, least: NDArray[np.int64], shift: NDArray[np.int64]
+    ) -> tuple[Table, Choice]:
+        """Per grid level the least sum over ways and splits, and its place in the flattened list of them."""
+        ways, splits, width = left.shape
+        padded = np.concatenate((np.full((splits, width), math.inf, dtype=np.float32), right), axis=1)
+        start = width - np.minimum(shift, width)
+        total = left + time[:, :, None]
+        for q in range(ways):
+            windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)
+            total[q] += windows[np.arange(splits), start[q]]
+        total[self.grid[None, None, :] < least[:, :, None]] = math.inf
+        flat = total.reshape(ways * splits, width)
+        pick = flat.argmin(axis=0)
+        return flat[pick, self.grid], pick.astype(np.int32)
+
+    @property
+    def extra(self) -> float:
+        """Extra time of the best way, by the program's own reckoning."""
+        return float(self.first[0, self.levels])
+
+    def decision(self) -> Decision | None:
+        """What the best way stores whenever the program comes back to a block; None where nothing fits."""
+        blocks, passes, count = self.blocks, self.passes, self.blocks.count
+        if not math.isfinite(self.extra):
+            return None
+        stored: dict[int, frozenset[int]] = {}
+        work: list[tuple[int, int, int, int, frozenset[int]]] = [(-1, 0, count, self.levels, blocks.entry[0])]
+        while work:
+            p, i, j, level, held = work.pop()
+            if p >= 0 and i == j:
+                stored[i] = held | passes.saved[p][i] | blocks.onward(i)
+                continue
+            splits = count - i if p < 0 else j - i
+            q, at = divmod(int(self.first_choice[i, level] if p < 0 else self.choice[p, i, j, level]), splits)
+            way, s = max(p, 0) + q, i + 1 + at
+            work.append((way, i, s - 1, level, held))
+            if s < count:
+                beyond = self._units(passes.beyond(max(p, 0), i, j)[q, at])
+                saved = frozenset[int]().union(*passes.saved[way][i:s])
+                work.append((p, s, j, level - beyond, held | saved | blocks.entry[s]))
+        return as_decision(blocks, stored)
