@@ -53,6 +53,7 @@ bench-planner: setup
 	$(PLAN) $(PROBLEMS)/transformer.json --budgets 6904800000,4932000000,2959200000,1972800000 --out reports/planner/transformer
 	$(PLAN) $(PROBLEMS)/resnet32.json --budgets 7042700000,5030500000,3018300000,2012200000 --out reports/planner/resnet32
 	$(PLAN) $(PROBLEMS)/bert-base.json $(PROBLEMS)/resnet152.json --above-residents --budgets 75%,50%,35%,20%,12% --out reports/planner/steps
+	$(PLAN) --scaling 20000 --out reports/planner/scaling
 
 format: setup
 	$(BIN)/ruff check --fix .
