@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lowtide.cli import app
+from lowtide.reporting.planner_table import planner_table, scaling_table
 from lowtide.reporting.readme import cost_table
 
 ROOT = Path(__file__).parent.parent
@@ -33,3 +34,9 @@ def test_options_exist() -> None:
         shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
         for option in re.findall(r"--[\w-]+", words):
             assert option in re.sub(r"\x1b\[[0-9;]*m", "", shown), (command, option)
+
+
+def test_the_planners_tables_are_the_measured_ones() -> None:
+    page = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
+    assert planner_table(ROOT / "reports" / "planner") in page
+    assert scaling_table(ROOT / "reports" / "planner") in page
