@@ -132,6 +132,25 @@ def test_hooks_see_the_step_once() -> None:
     assert calls == [1]
 
 
+class Transposed(nn.Module):
+    """Parameters in odd strides, and two that get one and the same gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 5).t())
+        self.left = nn.Parameter(torch.randn(5))
+        self.right = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A scalar. The gradient of the weight comes out in the strides of x."""
+        return (x * self.weight).tanh().sum() + (self.left + self.right).sum()
+
+
+def test_fused_optimizers_walk_memory_so_gradients_lie_as_their_parameters() -> None:
+    case = Case(Transposed(), torch.randn(5, 6), torch.randn(5, 6))
+    assert_equal_training(case, lambda model: torch.optim.Adam(model.parameters(), lr=0.01, fused=True))
+
+
 class WithLossWeights(nn.Module):
     """A model whose loss has parameters of its own."""
 

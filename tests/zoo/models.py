@@ -264,8 +264,30 @@ class Gated(nn.Module):
 
 def gru() -> Case:
     """The model above."""
-    first, second = ((torch.randn(3, 4, 6), torch.randint(0, 5, (3,))) for _ in range(2))
+    first, second = ((torch.randn(4, 5, 6), torch.randint(0, 5, (4,))) for _ in range(2))
     return Case(Gated(), first, second, classify)
+
+
+class Branches(nn.Module):
+    """One gradient that two branches read: the sum in the first must not overwrite what the second still needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early = nn.Linear(6, 8)
+        self.late = nn.Linear(6, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        """Logits."""
+        early, late = self.early(x).tanh(), self.late(x).tanh()
+        square = late.pow(2)
+        return self.head(late + early) + self.head(square)
+
+
+def branches() -> Case:
+    """The model above."""
+    first, second = ((torch.randn(4, 6), torch.randint(0, 5, (4,))) for _ in range(2))
+    return Case(Branches(), first, second, classify)
 
 
 class Twice(nn.Module):
@@ -297,6 +319,6 @@ ZOO: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         mlp, convnet, convnet_channels_last, encoder, bert, distilbert, gpt2, llama, qwen2, t5, vit, segformer, resnet,
-        homemade, lstm, gru, autocast, autocast_convnet,
+        homemade, lstm, gru, branches, autocast, autocast_convnet,
     )
 }  # fmt: skip

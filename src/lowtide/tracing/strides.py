@@ -1,5 +1,7 @@
 """Finds the in-place ops whose out-of-place form would leave its result in other strides, and keeps the strides."""
 
+import logging
+
 import numpy as np
 import torch
 from torch import Tensor, fx
@@ -8,8 +10,10 @@ from torch.fx.node import map_arg
 
 from lowtide.graph.draw import DRAWS
 from lowtide.graph.pure import pure_form
+from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten
+log = logging.getLogger(__name__)
 
 
 def keep_strides(graph: fx.Graph) -> None:
@@ -23,8 +27,16 @@ def keep_strides(graph: fx.Graph) -> None:
         target = _overwritten(node)
         if target is None or not _other_strides(node, target):
             continue
+        if all(order[user] <= order[node] for user in (*node.users, *target.users)):
+            continue  # nobody reads the result under this name: a slice is assigned to, and its base is read
         others = sharing[target.meta["val"].untyped_storage()._cdata]
         if any(_looks_later(other, node, target, order) for other in others):
+            log.warning(
+                "%s at %s overwrites a view that is read under another name too: its result will lie in other strides "
+                "than in eager, and later sums may differ in the last bit",
+                node.target,
+                node.meta[ORIGIN].source if node.meta.get(ORIGIN) else "an unknown line",
+            )
             continue
         with graph.inserting_before(node):
             pure = graph.call_function(pure_form(node.target), node.args, node.kwargs)
