@@ -14,6 +14,7 @@ from lowtide.graph.ops import run_ends
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
+from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import Facts, OpByOp, PlainRun, run_op_by_op, run_plain, run_to_learn, state_bytes
 from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
@@ -69,6 +70,7 @@ def profile(
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
     tier, transfer = measure_transfer(graph.device, largest)
+    packs = pack_records(graph, clock, meter)
     workspaces = _workspaces(graph, measured, plain, sizes)
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
@@ -92,6 +94,7 @@ def profile(
         storages=_storage_records(graph, sizes, unforeseen),
         ops=_op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values())),
         activations=activation_records(graph, times, sizes, transfer),
+        packs=packs,
         transfer=transfer,
         transfer_tier=tier,
         layers=graph.layers,
@@ -171,6 +174,9 @@ def _op_records(
                 is_random=op.is_random,
                 is_effect=op.is_effect,
                 overwrites=op.overwrites,
+                repeats=op.repeats,
+                purpose=op.purpose,
+                alone_B=max((run.taken[op.rank].peak for run in measured), default=0) if op.is_update else 0,
                 inner=facts.inner.get(op.rank, ()),
             )
         )
