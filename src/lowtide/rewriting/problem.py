@@ -168,9 +168,7 @@ def _update_places(
         needed_until[op.rank] = max((latest[s] for s in op.makes), default=op.rank)
         for s in op.reads:
             latest[s] = max(latest[s], needed_until[op.rank])
-    ready = sorted(
-        (max(latest[s] for s in op.reads), op.rank) for op in graph.ops if op.is_update
-    )
+    ready = sorted((max(latest[s] for s in op.reads), op.rank) for op in graph.ops if op.is_update)
     enough = TOGETHER * (profile.peak_B - profile.resident_B)
     places: dict[int, list[tuple[int, ...]]] = {}
     pending: list[int] = []
@@ -192,7 +190,7 @@ def _updates_at_the_end(graph: StepGraph) -> dict[int, list[tuple[int, ...]]]:
 
 
 def _update(graph: StepGraph, ranks: Sequence[int], records: dict[str, OpRecord]) -> ProblemOp:
-    """Updates that run as one step: a for-loop holds the temporaries of one parameter until the next one's are there."""
+    """Updates that run as one step; a for-loop holds one parameter's temporaries until the next one's are there."""
     measured = [records[graph.ops[rank].name] for rank in ranks if graph.ops[rank].name in records]
     largest = sorted((record.alone_B for record in measured), reverse=True)
     gradients = {s for rank in ranks for s in graph.ops[rank].reads if not graph.storages[s].resident}
