@@ -13,6 +13,8 @@ from lowtide.graph.effects import in_place_form
 from lowtide.graph.ops import Op, run_ends
 from lowtide.graph.update import Ledger, update
 
+FILE_NAME = "<lowtide program>"
+"""Of the generated code, in tracebacks."""
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -26,6 +28,8 @@ class Program:
 
     source: str
     run: Callable[..., list[Any]]
+    rank_of_line: dict[int, int]
+    """Which op each line of the source belongs to."""
 
 
 def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
@@ -61,6 +65,7 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
     lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
     mode: bool | None = None
     ends = run_ends(ops)
+    rank_of_line: dict[int, int] = {}
     for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
         if mode != grad_mode_of(op.phase):
             mode = grad_mode_of(op.phase)
@@ -77,11 +82,12 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
             lines.append(f"    del {op.node.name}")
         if dead:
             lines.append(f"    del {', '.join(dead)}")
+        rank_of_line |= dict.fromkeys(range(max(rank_of_line, default=3) + 1, len(lines) + 1), op.rank)
     lines.append(f"    return [{', '.join(text_of(value, names) for value in results)}]")
     source = "\n".join(lines) + "\n"
     scope = dict(names)
-    exec(compile(source, "<lowtide program>", "exec"), scope)
-    return Program(source, scope["step"])
+    exec(compile(source, FILE_NAME, "exec"), scope)
+    return Program(source, scope["step"], rank_of_line)
 
 
 def call_text(op: Op, names: dict[str, Any]) -> str:

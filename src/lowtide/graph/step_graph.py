@@ -18,6 +18,7 @@ from lowtide.graph.ops import Op, Storage
 from lowtide.graph.packing import Packing, packings
 from lowtide.graph.program import Program, write_program
 from lowtide.graph.update import Ledger, Micro, UpdateForm
+from lowtide.records.words import Role
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,11 @@ class StepGraph:
     def packings(self) -> tuple[Packing, ...]:
         """The activations that can be kept in fewer bytes."""
         return packings(self.ops, self.storages)
+
+    @property
+    def has_state(self) -> bool:
+        """Does the optimizer hold tensors from its first step on?"""
+        return any(storage.role is Role.OPTIMIZER_STATE for storage in self.storages)
 
     @property
     def resident_bytes(self) -> int:

@@ -26,13 +26,20 @@ Progress = Callable[[int, int, str], None]
 
 
 def profile(
-    graph: StepGraph, batch: Any = None, *, warmup: int = 1, runs: int = 3, progress: Progress | None = None
+    graph: StepGraph,
+    batch: Any = None,
+    *,
+    warmup: int = 1,
+    runs: int = 3,
+    quick: bool = False,
+    progress: Progress | None = None,
 ) -> Profile:
     """Run `graph` op by op on real tensors (the captured batch, or `batch`) and measure.
 
     `warmup` runs are thrown away; of the `runs` measured ones the median is kept, with the spread. Between them the
     plain program runs, which gives the step's time and peak in the same session. Parameters, buffers, optimizer and
-    random generators are afterwards as they were before.
+    random generators are afterwards as they were before. With `quick` the plain program runs only once, and transfers
+    are not measured.
     """
     if warmup < 1 or runs < 1:
         raise InputError(f"a profile needs at least one warm-up and one measured run, not {warmup} and {runs}")
@@ -49,9 +56,10 @@ def profile(
     measured: list[OpByOp] = []
     plain = []
     with untouched(graph):
-        run_plain(graph, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
-        state = state_bytes(graph)
+        if not quick:
+            run_plain(graph, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
         facts = run_to_learn(graph, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        state = state_bytes(graph)
         for _ in range(warmup - 1):
             run_op_by_op(graph, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
         for number in range(1, runs + 1):
@@ -59,7 +67,8 @@ def profile(
             measured.append(
                 run_op_by_op(graph, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
             )
-            plain.append(run_plain(graph, tensors, clock, meter))
+            if not quick or number == runs:
+                plain.append(run_plain(graph, tensors, clock, meter))
     known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
     unforeseen = {name: size for name, size in state.items() if name not in known}
     sizes = [
@@ -69,7 +78,7 @@ def profile(
         for storage in graph.storages
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
-    tier, transfer = measure_transfer(graph.device, largest)
+    tier, transfer = ("", ()) if quick else measure_transfer(graph.device, largest)
     packs = pack_records(graph, clock, meter)
     workspaces = _workspaces(graph, measured, plain, sizes)
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]

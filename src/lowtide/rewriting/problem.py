@@ -5,7 +5,7 @@ why that is exact, and why no op of backward may run twice.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lowtide.graph.ops import Op
@@ -21,6 +21,8 @@ TOGETHER = 0.002
 `optimizer.step()`."""
 GENERATOR_BYTES = 5056
 """Of the state of the CPU's random generator; those of other devices are smaller."""
+
+HIDDEN = "state that the graph does not show"
 
 
 class Act(StrEnum):
@@ -40,6 +42,8 @@ class Action:
     ranks: tuple[int, ...] = ()
     """The op of the graph that runs, or the updates that run together."""
     packing: Packing | None = None
+    random: bool = False
+    """It draws random numbers, and running it again needs the generator's state of its first run."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Fit:
     problem: Problem
     actions: tuple[Action, ...]
     """Per op of the problem."""
+    states: int
+    """Bytes that the problem sets aside for generator states, as if every random op ran again."""
 
 
 def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit:
@@ -66,7 +72,7 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit
     known = {storage.name for storage in graph.storages}
     unforeseen = sum(s.bytes for s in profile.storages if s.resident and s.name not in known)
     states = GENERATOR_BYTES * sum(op.is_random and not once[op.rank] for op in graph.ops)
-    storages.append(Storage(unforeseen + states, resident=True, name="state that the graph does not show"))
+    storages.append(Storage(unforeseen + states, resident=True, name=HIDDEN))
     ops: list[ProblemOp] = []
     actions: list[Action] = []
     waiting = _Views(records)
@@ -87,13 +93,15 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit
                     reuses=op.overwrites,
                 )
             )
-            actions.append(Action(Act.RUN, (op.rank,)))
+            actions.append(Action(Act.RUN, (op.rank,), random=op.is_random))
         for updates in together.get(op.rank, ()):
             ops.append(_update(graph, updates, records))
             actions.append(Action(Act.UPDATE, updates))
-    measured = {pack.storage: pack for pack in profile.packs}
+    key = {s: (record.name, k) for record in profile.ops for k, s in enumerate(record.makes)}
+    measured = {key[pack.storage]: pack for pack in profile.packs}
     for packing in graph.packings:
-        pack = measured[packing.storage]
+        maker = graph.ops[graph.storages[packing.storage].maker or 0]
+        pack = measured[maker.name, maker.makes.index(packing.storage)]
         packed = len(storages)
         storages.append(Storage(pack.bytes, name=f"{packing.node.name} as {pack.kind}"))
         for act, time, workspace, source, made in (
@@ -105,7 +113,35 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit
             actions.append(Action(act, packing=packing))
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
-    return Fit(problem, tuple(actions))
+    return Fit(problem, tuple(actions), states)
+
+
+def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...]]:
+    """The problem and the order with the generator states that the order needs, and no others.
+
+    The first run of a random op that runs again also writes its state, and the runs after it read that.
+    """
+    problem = fit.problem
+    counts: dict[int, int] = {}
+    for o in order:
+        counts[o] = counts.get(o, 0) + 1
+    storages, ops, stand_in = list(problem.storages), list(problem.ops), {}
+    place = next(s for s, storage in enumerate(storages) if storage.name == HIDDEN)
+    storages[place] = replace(storages[place], bytes=storages[place].bytes - fit.states)
+    for o, count in counts.items():
+        if count > 1 and fit.actions[o].random:
+            state = len(storages)
+            storages.append(Storage(GENERATOR_BYTES, name=f"generator before {ops[o].name}"))
+            first = ops[o]
+            ops[o] = replace(first, writes=(*first.writes, state), once=True)
+            stand_in[o] = len(ops)
+            ops.append(replace(first, reads=(*first.reads, state), optional=True, name=f"replay_{first.name}"))
+    seen: set[int] = set()
+    exact = []
+    for o in order:
+        exact.append(stand_in[o] if o in seen and o in stand_in else o)
+        seen.add(o)
+    return replace(problem, storages=tuple(storages), ops=tuple(ops)), tuple(exact)
 
 
 class _Views:

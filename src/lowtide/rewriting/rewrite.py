@@ -15,6 +15,9 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.records.words import Purpose, Role
 from lowtide.rewriting.problem import GENERATOR_BYTES, Act, Fit
 
+RUN = "lowtide_run"
+"""Key of a node's meta: the op of the captured step that it runs."""
+
 
 def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:
     """`graph` with its ops in `order`, which names ops of the problem; same nodes, same names, where they run once."""
@@ -180,7 +183,7 @@ class _Writer:
     ) -> None:
         """Add a run of `op` to the new graph; its outputs are the newest instances from here on."""
         node = self._node(target, args, kwargs, op.node.name)
-        node.meta = dict(op.node.meta)
+        node.meta = op.node.meta | {RUN: op.name}
         self.values[op.node] = node
         items = []
         for item in op.items:
