@@ -16,7 +16,7 @@ from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
 from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states
+from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states, without_idle_runs
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.units import format_bytes, parse_bytes
@@ -101,7 +101,8 @@ def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, tim
             plan = policy(name).plan(fit.problem, budget, time_limit=time_limit, progress=say)
         except BudgetInfeasible as cause:
             raise BudgetUnreachable(cause, graph, fit) from cause
-        order, bound, seconds, note = plan.schedule.ops, plan.bound, plan.seconds, plan.note
+        order = without_idle_runs(fit.problem, plan.schedule.ops)
+        bound, seconds, note = plan.bound, plan.seconds, plan.note
     exact, exact_order = with_states(fit, order)
     return StepPlan(
         step=identity(graph),
@@ -140,7 +141,7 @@ def provisional(graph: StepGraph, budget: int | str, *, say: Say) -> StepGraph |
             order = policy("optimal").plan(fit.problem, infeasible.floor, time_limit=_GUESSING).schedule.ops
         except BudgetInfeasible as cause:
             raise BudgetUnreachable(cause, graph, fit) from cause
-    rewritten = rewrite(graph, fit, order)
+    rewritten = rewrite(graph, fit, without_idle_runs(fit.problem, order))
     verify(graph, rewritten)
     return rewritten
 
