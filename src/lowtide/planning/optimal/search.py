@@ -12,6 +12,7 @@ from lowtide.planning.optimal.candidates import (
     from_stages,
 )
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
+from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
@@ -24,7 +25,7 @@ from lowtide.planning.simulate import peak_of, simulate
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
 BOUNDING = 0.15
-"""Share of the time that is left for a better bound where a few instants cannot give a plan."""
+"""Share of the time that is left for a better bound."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
 SHARE = 0.7
@@ -82,8 +83,7 @@ def search(best: Incumbent) -> str:
     top = ranked[0][1]
     if near:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
-    else:
-        best.deadline -= BOUNDING * best.whole
+    best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
@@ -92,12 +92,8 @@ def search(best: Incumbent) -> str:
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
-    if not near:  # two instants bound more than one, also where their own order is of no use
-        best.deadline += BOUNDING * best.whole
-        if any(op.optional for op in problem.ops):
-            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
-        elif not best.closed and best.left() > 1:
-            best.raise_bound(joint_bound(facts, budget, top, most=20, seconds=0.9 * best.left()))
+    best.deadline += BOUNDING * best.whole
+    _bound_more(best, top, price, near=near)
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
         from_annealing(best)
@@ -107,6 +103,20 @@ def search(best: Incumbent) -> str:
     if best.closed:
         return "proven best"
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
+
+
+def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
+    """Several instants bound more than one, also where their own order is of no use."""
+    facts = best.facts
+    if best.closed or best.left() <= 1:
+        return
+    if any(op.optional for op in facts.problem.ops):
+        if not near:
+            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        return
+    bound = price_bound(facts, best.budget, top, price=price, left=best.left, found=best.raise_bound)
+    if not bound and not near:
+        best.raise_bound(joint_bound(facts, best.budget, top, most=20, seconds=0.9 * best.left()))
 
 
 def _refuse_hopeless(best: Incumbent) -> None:
