@@ -87,7 +87,7 @@ def search(best: Incumbent) -> str:
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
-    if near or not from_nested(best, 64, price, (1.0, 1.04, 1.08, 1.12)):
+    if near or not from_nested(best, 64, price, (100, *range(98, 119))):
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
