@@ -140,7 +140,7 @@ def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int
     room = best.budget - facts.problem.resident_bytes
     nested = Nested(blocks, passes, max(1, int(room * max(percents) / 100)), levels=max(percents))
     for percent in percents:
-        if best.left() < until:
+        if percent != percents[0] and best.left() < until:
             break
         decision = nested.decision(percent)
         if decision is not None:

@@ -26,6 +26,8 @@ NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
 BOUNDING = 0.15
 """Share of the time that is left for a better bound."""
+PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
+"""Parts of the room that nested blocks are solved for."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
 SHARE = 0.7
@@ -87,7 +89,8 @@ def search(best: Incumbent) -> str:
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
-    if near or not from_nested(best, 64, price, (100, *range(98, 119))):
+    nested = [from_nested(best, most, price, PERCENTS) for most in (32, 64)]
+    if not any(nested):
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
