@@ -22,7 +22,7 @@ def candidate_instants(facts: Facts, budget: int, most: int) -> list[int]:
     if len(over) <= most:
         return [int(k) for k in over]
     parts = np.array_split(over, most)
-    highest = over[np.argsort(-facts.live[over], kind="stable")[:most]]
+    highest = over[np.argsort(-facts.live[over], kind="stable")[: min(most, max(3, 16_000 // facts.count))]]
     return [*(int(k) for k in highest), *(int(part[np.argmax(facts.live[part])]) for part in parts)]
 
 

@@ -30,6 +30,8 @@ PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
 """Parts of the room that nested blocks are solved for."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
+LARGE = 4000
+"""Most ops of a program for which several instants, and nested blocks before few large ones, pay."""
 SHARE = 0.7
 """Share of the time limit after which no new work is begun."""
 
@@ -83,15 +85,18 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    if near:
+    if near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
     best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
-    nested = [from_nested(best, most, price, PERCENTS) for most in (32, 64)]
-    if not any(nested):
+    if facts.count > LARGE:  # few large blocks first, many small ones take long
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
+    nested = [from_nested(best, most, price, PERCENTS) for most in (32, 64)]
+    if not any(nested) and facts.count <= LARGE:
+        from_chain(best, 16, (1, 2, 3, 4, 6), price)
+    if not any(nested):
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
