@@ -93,7 +93,9 @@ def search(best: Incumbent) -> str:
     price = byte_price(best, top)
     if facts.count > LARGE:  # few large blocks first, many small ones take long
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
-    nested = [from_nested(best, most, price, PERCENTS) for most in (32, 64)]
+    nested = [from_nested(best, 32, price, PERCENTS)]
+    if best.left() > 0.5 * best.whole:
+        nested.append(from_nested(best, 64, price, PERCENTS))
     if not any(nested) and facts.count <= LARGE:
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
     if not any(nested):
