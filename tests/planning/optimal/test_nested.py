@@ -48,8 +48,8 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
     for share in (1.0, 0.5, 0.3):
         room = int(share * (peak - problem.resident_bytes))
         nested = Nested(blocks, passes, room)
-        assert before <= nested.extra < math.inf
-        before = nested.extra
+        assert before <= nested.extra() < math.inf
+        before = nested.extra()
         decision = nested.decision()
         assert decision is not None
         order = build(facts, decision)
@@ -57,7 +57,7 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
         verify(problem, Schedule(tuple(order)))
         timeline = simulate(problem, order)
         assert timeline.peak <= problem.resident_bytes + 1.2 * room
-        assert timeline.time - problem.base_time <= nested.extra + 1e-3 * problem.base_time
+        assert timeline.time - problem.base_time <= nested.extra() + 1e-3 * problem.base_time
     assert before > 0
 
 

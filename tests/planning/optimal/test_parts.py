@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lowtide.planning.optimal import options
 from lowtide.planning.optimal.blocks import find_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.decision import read_off
+from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.facts import Facts, live_bytes
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
@@ -131,6 +133,22 @@ def test_repair_brings_the_program_within_the_budget() -> None:
     assert simulate(problem, found).peak <= budget
 
 
+def test_saving_block_by_block_is_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = find_blocks(Facts(repeated_blocks(6)), 4)
+    assert blocks is not None
+    prices = [1.0, 3e-3, 1e-3, 3e-4, 0.0]
+    spans = [(0, 1), (1, 2), (0, 3)]
+    fast = [span_options(blocks, span, prices) for span in spans]
+
+    def too_wide(*_: object) -> None:
+        raise TooWide
+
+    monkeypatch.setattr(options, "Saving", too_wide)
+    for span, found in zip(spans, fast, strict=True):
+        for price, one, other in zip(prices, found, span_options(blocks, span, prices), strict=True):
+            assert one.time + price * one.stored == pytest.approx(other.time + price * other.stored, rel=1e-3)
+
+
 def test_the_chain_of_blocks_gives_a_valid_order() -> None:
     problem = repeated_blocks(8)
     facts = Facts(problem)
@@ -138,8 +156,8 @@ def test_the_chain_of_blocks_gives_a_valid_order() -> None:
     assert blocks is not None
     assert blocks.count >= 6
     spans = [(i, i + n) for n in (1, 2) for i in range(blocks.count - n + 1)]
-    options = {span: undominated(span_options(blocks, span, [0.0, 1e-3, 1.0])) for span in spans}
-    decision = Chain(blocks, options, _half(problem) - problem.resident_bytes).decision()
+    ways = {span: undominated(span_options(blocks, span, [0.0, 1e-3, 1.0])) for span in spans}
+    decision = Chain(blocks, ways, _half(problem) - problem.resident_bytes).decision()
     assert decision is not None
     order = build(facts, decision)
     assert order is not None

@@ -123,7 +123,7 @@ def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float
                 best.offer(order, f"a chain of {blocks.count} blocks")
 
 
-def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float]) -> bool:
+def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int]) -> bool:
     """The dynamic program over many small blocks, for the room and for more, which repair takes back; was it better?"""
     facts = best.facts
     blocks = find_narrow_blocks(facts, most)
@@ -138,12 +138,13 @@ def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float
             return False
     passes = Passes(blocks, options)
     room = best.budget - facts.problem.resident_bytes
-    for share in shares:
-        if best.left() < until:
+    nested = Nested(blocks, passes, max(1, int(room * max(percents) / 100)), levels=max(percents))
+    for percent in percents:
+        if percent != percents[0] and best.left() < until:
             break
-        decision = Nested(blocks, passes, max(1, int(room * share)), levels=200).decision()
+        decision = nested.decision(percent)
         if decision is not None:
-            best.offer_decision(decision, f"{blocks.count} nested blocks in {share:.0%} of the room")
+            best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
     return best.extra < before
 
 

@@ -17,12 +17,13 @@ def hopeless_op(facts: Facts, budget: int) -> int | None:
 
 
 def candidate_instants(facts: Facts, budget: int, most: int) -> list[int]:
-    """Positions over the budget to try: the highest of each stretch of the program."""
+    """Positions over the budget to try: the highest of each stretch of the program, and the highest of all."""
     over = np.nonzero(facts.live > budget)[0]
     if len(over) <= most:
         return [int(k) for k in over]
     parts = np.array_split(over, most)
-    return [int(part[np.argmax(facts.live[part])]) for part in parts]
+    highest = over[np.argsort(-facts.live[over], kind="stable")[: min(most, max(3, 16_000 // facts.count))]]
+    return [*(int(k) for k in highest), *(int(part[np.argmax(facts.live[part])]) for part in parts)]
 
 
 def ranked_instants(facts: Facts, budget: int, *, most: int, seconds: float) -> list[tuple[float, int]]:

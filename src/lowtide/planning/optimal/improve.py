@@ -10,6 +10,9 @@ from lowtide.planning.optimal.stages import Stages, even_cuts
 PATIENCE = 40
 """Neighbourhoods without a gain before the search ends."""
 
+TOGETHER = 0.2
+"""Share of the time after which all values together are not begun again."""
+
 
 def improve(best: Incumbent, *, count: int = 16, horizon: int = 2) -> None:
     """Free all values but only near their need, then ranges of values with more freedom; keep what is better."""
@@ -19,8 +22,9 @@ def improve(best: Incumbent, *, count: int = 16, horizon: int = 2) -> None:
     cuts = even_cuts(facts, count)
     end = cuts[0] + 1
     everything: list[Range] = [(-1, facts.count)]
+    until = (1 - TOGETHER) * best.left()
     for near in (1, 0):
-        while not best.closed and best.left() > 1.0:
+        while not best.closed and best.left() > max(1.0, until):
             instants = sorted({*cuts, *tight_positions(facts, best.order, best.budget, count)})
             stages = Stages(tuple(instants), near)
             order, _ = reoptimised(

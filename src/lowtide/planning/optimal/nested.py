@@ -97,18 +97,18 @@ class Nested:
         pick = flat.argmin(axis=0)
         return flat[pick, self.grid], pick.astype(np.int32)
 
-    @property
-    def extra(self) -> float:
-        """Extra time of the best way, by the program's own reckoning."""
-        return float(self.first[0, self.levels])
+    def extra(self, level: int | None = None) -> float:
+        """Extra time of the best way in the room up to a level of the grid, by the program's own reckoning."""
+        return float(self.first[0, self.levels if level is None else level])
 
-    def decision(self) -> Decision | None:
+    def decision(self, level: int | None = None) -> Decision | None:
         """What the best way stores whenever the program comes back to a block; None where nothing fits."""
         blocks, passes, count = self.blocks, self.passes, self.blocks.count
-        if not math.isfinite(self.extra):
+        if not math.isfinite(self.extra(level)):
             return None
+        whole = self.levels if level is None else level
         stored: dict[int, frozenset[int]] = {}
-        work: list[tuple[int, int, int, int, frozenset[int]]] = [(-1, 0, count, self.levels, blocks.entry[0])]
+        work: list[tuple[int, int, int, int, frozenset[int]]] = [(-1, 0, count, whole, blocks.entry[0])]
         while work:
             p, i, j, level, held = work.pop()
             if p >= 0 and i == j:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowtide.planning.optimal.blocks import Blocks
+from lowtide.planning.optimal.eliminate import TooWide
+from lowtide.planning.optimal.saving import Saving
 from lowtide.planning.optimal.solver import Program, solve
 
 
@@ -62,6 +64,12 @@ def _saved_sets(
     ops = [problem.program[k] for k in blocks.positions(span)]
     inside = {s for o in ops for s in problem.writes[o]}
     given = blocks.entry[span[0]]
+    if not any(problem.ops[o].optional for s in inside for o in problem.readers[s]):
+        try:
+            saving = Saving(problem, ops, needed, given, onward)
+            return [saving.at(price) for price in prices]
+        except TooWide:
+            pass
     packed = [
         o
         for o in sorted({o for s in inside for o in problem.readers[s] if problem.ops[o].optional})

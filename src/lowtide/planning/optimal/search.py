@@ -12,6 +12,7 @@ from lowtide.planning.optimal.candidates import (
     from_stages,
 )
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
+from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
@@ -24,9 +25,13 @@ from lowtide.planning.simulate import peak_of, simulate
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
 BOUNDING = 0.15
-"""Share of the time that is left for a better bound where a few instants cannot give a plan."""
+"""Share of the time that is left for a better bound."""
+PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
+"""Parts of the room that nested blocks are solved for."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
+LARGE = 4000
+"""Most ops of a program for which several instants, and nested blocks before few large ones, pay."""
 SHARE = 0.7
 """Share of the time limit after which no new work is begun."""
 
@@ -80,24 +85,25 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    if near:
+    if near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
-    else:
-        best.deadline -= BOUNDING * best.whole
+    best.deadline -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
-    if near or not from_nested(best, 64, price, (1.0, 1.04, 1.08, 1.12)):
+    if facts.count > LARGE:  # few large blocks first, many small ones take long
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
+    nested = [from_nested(best, 32, price, PERCENTS)]
+    if best.left() > 0.5 * best.whole:
+        nested.append(from_nested(best, 64, price, PERCENTS))
+    if not any(nested) and facts.count <= LARGE:
+        from_chain(best, 16, (1, 2, 3, 4, 6), price)
+    if not any(nested):
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
-    if not near:  # two instants bound more than one, also where their own order is of no use
-        best.deadline += BOUNDING * best.whole
-        if any(op.optional for op in problem.ops):
-            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
-        elif not best.closed and best.left() > 1:
-            best.raise_bound(joint_bound(facts, budget, top, most=20, seconds=0.9 * best.left()))
+    best.deadline += BOUNDING * best.whole
+    _bound_more(best, top, price, near=near)
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
         from_annealing(best)
@@ -107,6 +113,20 @@ def search(best: Incumbent) -> str:
     if best.closed:
         return "proven best"
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
+
+
+def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
+    """Several instants bound more than one, also where their own order is of no use."""
+    facts = best.facts
+    if best.closed or best.left() <= 1:
+        return
+    if any(op.optional for op in facts.problem.ops):
+        if not near:
+            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
+        return
+    bound = price_bound(facts, best.budget, top, price=price, left=best.left, found=best.raise_bound)
+    if not bound and not near:
+        best.raise_bound(joint_bound(facts, best.budget, top, most=20, seconds=0.9 * best.left()))
 
 
 def _refuse_hopeless(best: Incumbent) -> None:

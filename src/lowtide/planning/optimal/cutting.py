@@ -1,0 +1,142 @@
+"""The best prices for a few instants, then more instants where prices are high, and so on: a bound that grows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from lowtide.planning.optimal.eliminate import Table, TooWide
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.prices import Prices
+
+FIRST = 6
+"""Instants to begin with."""
+MOST = 40
+"""Instants at which it ends."""
+ROUNDS = 60
+"""Cutting planes for one set of instants."""
+CLOSE = 2e-4
+"""Share of the bound within which prices count as the best."""
+CHEAP = 1e-3
+"""Share of all prices below which an instant is given up."""
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """At `prices` the bound is `value`, and `slope` says how it changes at most."""
+
+    prices: Table
+    value: float
+    slope: Table
+
+
+def price_bound(
+    facts: Facts, budget: int, top: int, *, price: float, left: Callable[[], float], found: Callable[[float], None]
+) -> float:
+    """A bound on extra time from `top` and ever more instants after it; 0 where ops touch each other too much."""
+    needs = _needs(facts, top)
+    over = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
+    parts = np.array_split(np.array(over, dtype=np.int64), min(FIRST, len(over))) if over else []
+    instants = [top, *(int(part[np.argmax(needs[part])]) for part in parts)]
+    prices = np.full(len(instants), 0.05 * price)
+    prices[0] = price
+    bound, took = 0.0, 0.0
+    while left() > 1.5 * took:
+        before = left()
+        try:
+            model = Prices(facts, budget, instants)
+        except TooWide:
+            break
+        value, prices = best_prices(model, prices, late=lambda: left() <= 0)
+        gained = value > (1 + CLOSE) * bound
+        if value > bound:
+            bound = value
+            found(bound)
+        took = before - left()
+        if not gained or len(instants) >= MOST:
+            break
+        instants, prices = _finer(instants, prices, needs)
+    return bound
+
+
+def _needs(facts: Facts, top: int) -> Table:
+    """Per position the bytes that its op, and what the program made since `top` and still reads, take by themselves."""
+    problem, sizes = facts.problem, facts.problem.sizes
+    change = np.zeros(facts.count + 2)
+    for s, k in facts.born.items():
+        if k >= top:
+            change[k] += sizes[s]
+            change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+    reads = [sum(sizes[s] for s in problem.reads[o] if facts.born[s] < top) for o in problem.program]
+    workspaces = [problem.workspaces[o] for o in problem.program]
+    return np.asarray(np.cumsum(change)[: facts.count] + np.array(reads) + np.array(workspaces))
+
+
+def _finer(instants: Sequence[int], prices: Table, needs: Table) -> tuple[list[int], Table]:
+    """Without the instants that cost nothing, and with one more on either side of each that does."""
+    total = float(prices.sum())
+    kept = {t: float(p) for t, p in zip(instants, prices, strict=True) if p > CHEAP * total or t == instants[0]}
+    edges = [*sorted(kept), instants[-1] + 1]
+    found = dict(kept)
+    for j, t in enumerate(sorted(kept)):
+        low = t + 1
+        for high in ((t + edges[j + 1] + 1) // 2, edges[j + 1]):
+            if high > low:
+                new = low + int(np.argmax(needs[low:high]))
+                found.setdefault(new, 0.1 * min(kept[t], 0.05 * total))
+            low = high
+    chosen = sorted(found)
+    return chosen, np.array([found[t] for t in chosen])
+
+
+def best_prices(
+    model: Prices, start: Table, *, rounds: int = ROUNDS, late: Callable[[], bool] = lambda: False
+) -> tuple[float, Table]:
+    """Cutting planes within a box around the best prices so far, which grows and shrinks with success."""
+    first = model.at(start)
+    best = _Cut(start, first.bound, first.over)
+    cuts, reach = [best], 1.0
+    least = 0.02 * float(start.sum()) / len(start)
+    for _ in range(rounds):
+        width = reach * np.maximum(best.prices, least)
+        point, promised = _highest(cuts, np.maximum(0.0, best.prices - width), best.prices + width)
+        if promised - best.value <= CLOSE * abs(best.value):
+            if reach >= 1.0:
+                break
+            reach = min(1.0, 4 * reach)
+            continue
+        if late():
+            break
+        found = model.at(point)
+        cut = _Cut(point, found.bound, found.over)
+        gain = (cut.value - best.value) / (promised - best.value)
+        reach *= 1.5 if gain > 0.5 else 1.0 if gain > 0.1 else 0.7
+        cuts.append(cut)
+        best = cut if gain > 0 else best
+    return best.value, best.prices
+
+
+def _highest(cuts: Sequence[_Cut], low: Table, high: Table) -> tuple[Table, float]:
+    """Where in a box the least of all cuts is highest, and how high."""
+    count, infinite = len(low), highspy.kHighsInf
+    unit = max(float(high.max()), 1e-300)
+    scale = max(max(abs(cut.value) for cut in cuts), 1e-300)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = count + 1, len(cuts)
+    lp.col_cost_ = np.array([0.0] * count + [-1.0])
+    lp.col_lower_ = np.append(low / unit, -infinite)
+    lp.col_upper_ = np.append(high / unit, infinite)
+    lp.row_lower_ = np.full(len(cuts), -infinite)
+    lp.row_upper_ = np.array([(cut.value - float(cut.slope @ cut.prices)) / scale for cut in cuts])
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.arange(len(cuts) + 1, dtype=np.int32) * (count + 1)
+    lp.a_matrix_.index_ = np.tile(np.arange(count + 1, dtype=np.int32), len(cuts))
+    lp.a_matrix_.value_ = np.concatenate([np.append(-cut.slope * unit / scale, 1.0) for cut in cuts])
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.passModel(lp)
+    solver.run()
+    values = np.array(solver.getSolution().col_value, dtype=float)
+    return np.clip(values[:count] * unit, low, high), float(values[count]) * scale

@@ -1,0 +1,60 @@
+"""What a span of blocks stores and what it runs again, at any price of a byte, where no op of it can pack values."""
+
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
+from lowtide.planning.problem import Problem
+
+
+class Saving:
+    """Each op runs again or not; a value is stored where it is wanted and its op does not. Solved op by op."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        ops: Sequence[int],
+        needed: Collection[int],
+        given: Collection[int],
+        free: Collection[int],
+    ) -> None:
+        """`given` comes from outside, `free` is at hand anyway; what reads anything else cannot run again."""
+        self.problem = problem
+        inside = {s for o in ops for s in problem.writes[o]}
+        self.again = {o for o in ops if self._able(o, inside, given, free)}
+        self.times = {o: problem.times[o] for o in sorted(self.again)}
+        self.scopes: list[Scope] = [(o,) for o in self.times]
+        self.stored: list[tuple[int, Table]] = []
+        for o in ops:
+            for s in problem.writes[o]:
+                readers = tuple(q for q in problem.readers[s] if q in self.again)
+                if s not in free and (s in needed or readers):
+                    self._value(s, o, readers, wanted=s in needed)
+        self.elimination = Elimination(dict.fromkeys(self.times, 2), self.scopes)
+
+    def _able(self, o: int, inside: set[int], given: Collection[int], free: Collection[int]) -> bool:
+        reads = self.problem.reads[o]
+        return not self.problem.ops[o].once and all(s in inside or s in given or s in free for s in reads)
+
+    def _value(self, s: int, o: int, readers: Scope, *, wanted: bool) -> None:
+        """[runs of its op and its readers]: 1 where the value must be stored."""
+        scope = ((o,) if o in self.again else ()) + readers
+        at = np.indices((2,) * len(scope), dtype=bool) if scope else np.zeros((0,), dtype=bool)
+        reads = at[1:] if o in self.again else at
+        asked = np.asarray(reads.any(axis=0) if len(reads) else np.zeros((2,) * len(scope), dtype=bool)) | wanted
+        self.stored.append((s, np.asarray(asked & ~at[0] if o in self.again else asked, dtype=float)))
+        self.scopes.append(scope)
+
+    def at(self, price: float) -> tuple[frozenset[int], float]:
+        """The values stored at this price, and the time of what runs again."""
+        sizes = self.problem.sizes
+        tables = [np.array([0.0, time]) for time in self.times.values()]
+        tables.extend((price * sizes[s] + 1e-12) * table for s, table in self.stored)
+        _, chosen = self.elimination.minimise(tables)
+        own = self.scopes[len(self.times) :]
+        saved = frozenset(
+            s for (s, table), scope in zip(self.stored, own, strict=False) if table[tuple(chosen[v] for v in scope)]
+        )
+        return saved, math.fsum(time for o, time in self.times.items() if chosen[o])
