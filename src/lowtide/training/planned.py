@@ -146,7 +146,7 @@ def provisional(graph: StepGraph, budget: int | str, *, say: Say) -> StepGraph |
     return rewritten
 
 
-_GUESSING = 5.0
+_GUESSING = 3.0
 """Seconds for a plan by guess."""
 
 
