@@ -19,7 +19,7 @@ def resources_suffice(batch_size: int, advice: str = "try a smaller one") -> Ite
     try:
         yield
     except (MemoryError, RuntimeError, InputError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         raise InputError(f"not enough memory for batch size {batch_size}: {advice}") from error
     except OSError as error:
@@ -28,8 +28,8 @@ def resources_suffice(batch_size: int, advice: str = "try a smaller one") -> Ite
         raise InputError(f"cannot write temporary files: {error.strerror}; set TMPDIR to a larger disk") from error
 
 
-def _is_out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Also where a user's function ran out of memory, which is an InputError about that function."""
     if isinstance(error, InputError):
-        return _is_out_of_memory(error.__cause__)
+        return is_out_of_memory(error.__cause__)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
