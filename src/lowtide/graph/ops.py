@@ -7,6 +7,9 @@ from torch import fx
 
 from lowtide.records.words import Phase, Purpose, Role
 
+RUN = "lowtide_run"
+"""Key of a node's meta in a rewritten step: the op of the captured step that it runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -70,6 +73,11 @@ class Op:
     node: fx.Node
     items: tuple[fx.Node, ...]
     """The `getitem` nodes that take its outputs apart."""
+
+    @property
+    def captured_name(self) -> str:
+        """Its own name, or in a rewritten step that of the captured op which it runs."""
+        return str(self.node.meta.get(RUN, self.name))
 
     @property
     def is_update(self) -> bool:

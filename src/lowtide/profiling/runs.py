@@ -19,6 +19,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
+from lowtide.records.words import Purpose
 
 Tick = Callable[[Op], None]
 
@@ -106,6 +107,21 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
                 owner.pop(facts.pointers.pop(storage, 0), None)
             tick(op)
     return facts
+
+
+def as_captured(
+    graph: StepGraph, through: StepGraph, facts: Facts, measured: Sequence[OpByOp]
+) -> tuple[Facts, list[OpByOp]]:
+    """What runs of the rewritten `through` say about the captured `graph`: the first run of every op counts."""
+    first = {op.captured_name: op for op in reversed(through.ops) if op.purpose is Purpose.PROGRAM}
+    chosen = [first[op.name] for op in graph.ops]
+    known = Facts()
+    for op, ran in zip(graph.ops, chosen, strict=True):
+        known.bytes |= {s: facts.bytes[t] for s, t in zip(op.makes, ran.makes, strict=True) if t in facts.bytes}
+        if ran.rank in facts.inner:
+            known.inner[op.rank] = facts.inner[ran.rank]
+    picked = [OpByOp([run.times[op.rank] for op in chosen], [run.taken[op.rank] for op in chosen]) for run in measured]
+    return known, picked
 
 
 def state_bytes(graph: StepGraph) -> dict[str, int]:

@@ -144,6 +144,24 @@ def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...
     return replace(problem, storages=tuple(storages), ops=tuple(ops)), tuple(exact)
 
 
+def without_idle_runs(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
+    """`order` without the runs whose results nobody reads, which could stand where they may no longer run."""
+    seen: set[int] = set()
+    first = []
+    for o in order:
+        first.append(o not in seen and not problem.ops[o].optional)
+        seen.add(o)
+    wanted = set(problem.kept)
+    kept = []
+    for place in range(len(order) - 1, -1, -1):
+        o = order[place]
+        if first[place] or not wanted.isdisjoint(problem.writes[o]):
+            kept.append(o)
+            wanted.difference_update(problem.writes[o])
+            wanted.update(problem.reads[o])
+    return tuple(reversed(kept))
+
+
 class _Views:
     """Views cost next to nothing and are not planned; their time goes to the op behind them."""
 

@@ -8,15 +8,12 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.graph.effects import repeated_arguments
-from lowtide.graph.ops import Op, Storage, TensorMade
+from lowtide.graph.ops import RUN, Op, Storage, TensorMade
 from lowtide.graph.packing import Packing
 from lowtide.graph.replay import generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.words import Purpose, Role
 from lowtide.rewriting.problem import GENERATOR_BYTES, Act, Fit
-
-RUN = "lowtide_run"
-"""Key of a node's meta: the op of the captured step that it runs."""
 
 
 def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:

@@ -130,10 +130,9 @@ class _Walk:
 
     def _original(self, op: Op) -> Op:
         """The op of the old graph that `op` claims to run; whether it does is what the walk finds out."""
-        name = op.node.meta.get("lowtide_run", op.node.name)
-        if name not in self.old_op:
+        if op.captured_name not in self.old_op:
             raise self._wrong(op, "is no op of the captured step")
-        return self.old_op[name]
+        return self.old_op[op.captured_name]
 
     def _check_versions(self, op: Op, original: Op, again: bool) -> None:
         left_out = {s for s in original.writes if s not in original.makes} if again else set()

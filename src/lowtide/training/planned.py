@@ -15,10 +15,11 @@ from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
-from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states
+from lowtide.rewriting.estimate import estimate
+from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states, without_idle_runs
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
-from lowtide.units import format_bytes
+from lowtide.units import format_bytes, parse_bytes
 
 Say = Callable[[str], None]
 
@@ -100,7 +101,8 @@ def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, tim
             plan = policy(name).plan(fit.problem, budget, time_limit=time_limit, progress=say)
         except BudgetInfeasible as cause:
             raise BudgetUnreachable(cause, graph, fit) from cause
-        order, bound, seconds, note = plan.schedule.ops, plan.bound, plan.seconds, plan.note
+        order = without_idle_runs(fit.problem, plan.schedule.ops)
+        bound, seconds, note = plan.bound, plan.seconds, plan.note
     exact, exact_order = with_states(fit, order)
     return StepPlan(
         step=identity(graph),
@@ -118,6 +120,34 @@ def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, tim
         seconds=seconds,
         note=note,
     )
+
+
+ROOM = 0.9
+"""Share of a budget that is filled by guess, while nothing is measured yet."""
+
+
+def provisional(graph: StepGraph, budget: int | str, *, say: Say) -> StepGraph | None:
+    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is."""
+    guess = estimate(graph)
+    wanted = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
+    if guess.step_peak_B <= wanted:
+        return None
+    fit = problem_of(graph, guess)
+    say("a first guess")
+    try:
+        order = policy("optimal").plan(fit.problem, wanted, time_limit=_GUESSING).schedule.ops
+    except BudgetInfeasible as infeasible:
+        try:
+            order = policy("optimal").plan(fit.problem, infeasible.floor, time_limit=_GUESSING).schedule.ops
+        except BudgetInfeasible as cause:
+            raise BudgetUnreachable(cause, graph, fit) from cause
+    rewritten = rewrite(graph, fit, without_idle_runs(fit.problem, order))
+    verify(graph, rewritten)
+    return rewritten
+
+
+_GUESSING = 5.0
+"""Seconds for a plan by guess."""
 
 
 def _measured_peak(graph: StepGraph, profile: Profile) -> int:

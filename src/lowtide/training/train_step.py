@@ -23,7 +23,7 @@ from lowtide.tracing.capture import trace
 from lowtide.tracing.loss import Loss
 from lowtide.training.failure import describe_failure
 from lowtide.training.guards import World, world
-from lowtide.training.planned import Planned, apply_plan, batch_lines, make_plan
+from lowtide.training.planned import Planned, apply_plan, batch_lines, make_plan, provisional
 from lowtide.training.progress import Progress, progress_bar
 from lowtide.units import format_bytes, parse_bytes
 
@@ -183,8 +183,9 @@ class TrainStep:
 
     @property
     def predicted_peak(self) -> int | None:
-        """Bytes at the peak, by the simulator; None without a budget."""
-        return None if self.plan is None else self.plan.peak
+        """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
+        peaks = [step.plan.peak for step in self._newest.steps.values() if step.plan is not None]
+        return max(peaks, default=None)
 
     @property
     def measured_peak(self) -> int | None:
@@ -266,7 +267,8 @@ class TrainStep:
                 bare = {kind: Planned(graph, graph, None) for kind, graph in graphs.items()}
                 return _Case(traced.form, now, _without_example(bare), None)
             whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
-            measured = profile(whole, runs=2, quick=True, progress=bar.measuring)
+            through = provisional(whole, self.budget, say=bar.planning)
+            measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
             budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
             limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
             steps = {}
