@@ -131,8 +131,9 @@ def test_a_rewritten_step_says_what_is_recomputed_and_packed() -> None:
     assert sum(op.is_effect for op in rewritten.ops) == sum(op.is_effect for op in graph.ops)
     assert sum(op.is_random for op in rewritten.ops) == sum(op.is_random for op in graph.ops)
     text = str(rewritten)
-    assert "pack_bits" in text
-    assert "replay" in text
+    assert "forward, pack" in text
+    assert "forward, recompute" in text
+    assert "replay_lowtide_draw_default(generator_before" in text
 
 
 def test_updates_come_as_soon_as_the_gradient_is_complete_and_the_parameter_read() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch._ops import OpOverload
+
 from lowtide.graph.program import arguments_text, function_of
 from lowtide.graph.update import update
-from lowtide.records.words import Role
+from lowtide.records.words import Purpose, Role
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -38,18 +40,23 @@ def listing(graph: StepGraph) -> str:
     return "\n".join(lines)
 
 
+def _when(op: Op) -> str:
+    return str(op.phase) if op.purpose is Purpose.PROGRAM else f"{op.phase}, {op.purpose}"
+
+
 def _inputs(graph: StepGraph) -> list[str]:
     residents = sum(node.op == "placeholder" for node in graph.graph.nodes) - len(graph.form.tensor_paths)
     return [f"*residents[{residents}]", *(path.replace(" ", "") for path in graph.form.tensor_paths)]
 
 
 def _line(op: Op, live: int) -> str:
-    name = op.op if op.overwrites is None else str(function_of(op))
+    function = function_of(op)
+    name = op.op if op.is_update else str(function) if isinstance(function, OpOverload) else function.__name__
     call = f"{name.removesuffix('.default')}({arguments_text(op.node, {})})"
     if op.node.target is not update:
         call = f"{', '.join(item.name for item in op.items) or op.name} = {call}"
     made = ", ".join(f"{made.role} {made}" + (" view" if op.is_view else "") for made in op.outputs)
-    note = f"  # {op.rank} | {op.phase} | {made or '-'} | live {format_bytes(live)} | {op.module or '(root)'}"
+    note = f"  # {op.rank} | {_when(op)} | {made or '-'} | live {format_bytes(live)} | {op.module or '(root)'}"
     if op.source:
         note += f" | {op.source}"
     return f"    {call:<{_WIDTH}}{note}"

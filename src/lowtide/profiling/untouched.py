@@ -12,8 +12,11 @@ from typing import IO, Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from lowtide.graph.step_graph import StepGraph
+
+_PLAIN = (int, float, bool, str, type(None))
 
 
 @contextmanager
@@ -27,8 +30,9 @@ def untouched(graph: StepGraph) -> Iterator[None]:
     plain = {p: {k: copy.deepcopy(v) for k, v in s.items() if not isinstance(v, Tensor)} for p, s in state.items()}
     tensors = [*graph.residents, *(v for s in state.values() for v in s.values() if isinstance(v, Tensor))]
     storages = {t.untyped_storage()._cdata: _bytes_of(t) for t in tensors}
+    attributes = {k: v for k, v in vars(optimizer).items() if isinstance(v, _PLAIN)}
     devices = [graph.device] if graph.device.type == "cuda" else []
-    with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices):
+    with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
         saved = [_put_aside(data, file) for data in storages.values()]
         for parameter, _ in gradients:
             parameter.grad = None
@@ -38,6 +42,7 @@ def untouched(graph: StepGraph) -> Iterator[None]:
             file.seek(0)
             for data, host in zip(storages.values(), saved, strict=True):
                 _bring_back(data, host, file)
+            vars(optimizer).update(attributes)
             optimizer.state.clear()
             for parameter, values in state.items():
                 optimizer.state[parameter] = values | plain[parameter]
@@ -45,6 +50,25 @@ def untouched(graph: StepGraph) -> Iterator[None]:
                 group.update(values)
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+
+
+@contextmanager
+def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
+    """The optimizer's hooks are the user's code: they see the steps of training, not those of measuring."""
+    hooks: tuple[dict[int, Any], ...] = (
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        _global_optimizer_pre_hooks,
+        _global_optimizer_post_hooks,
+    )
+    registered = [dict(table) for table in hooks]
+    for table in hooks:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, entries in zip(hooks, registered, strict=True):
+            table.update(entries)
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:
