@@ -1,16 +1,16 @@
 """`lowtide train` end to end, on a small model with dropout and BatchNorm."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from lowtide.cli import eager_copy, main
+from lowtide.cli import eager_copy
 from lowtide.cli.eager_copy import EagerCopy, differences
 from lowtide.records.step_plan import PlanFile
 from lowtide.records.training_run import TrainingRun
+from tests.cli.running import run_main
 
 MODEL = """
 import torch
@@ -29,19 +29,11 @@ def net(tmp_path: Path) -> str:
     return f"{tmp_path / 'net.py'}:net"
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
-    monkeypatch.setattr(sys, "argv", ["lowtide", "train", *map(str, words)])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    code = caught.value.code
-    return code if isinstance(code, int) else 0 if code is None else 1
-
-
 def test_trains_inside_the_budget_and_is_equal(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (net, "--batch-size", "256", "--steps", "3", "--budget", "60%", "--time-limit", "2", "--compare")
-    assert _run(monkeypatch, *words, "--out", tmp_path / "out") == 0
+    assert run_main(monkeypatch, "train", *words, "--out", tmp_path / "out") == 0
     told = capsys.readouterr().out
     assert "step 3/3" in told
     assert "Equal to eager training, bit for bit, after every step of 3" in told
@@ -64,9 +56,9 @@ def test_a_plan_is_saved_and_used_with_accumulation_and_clipping(
     plan = tmp_path / "plan.json"
     words = (net, "--batch-size", "256", "--steps", "4", "--accumulate", "2", "--clip-grad-norm", "0.01", "--compare")
     budget = ("--budget", "70%", "--time-limit", "2")
-    assert _run(monkeypatch, *words, *budget, "--save-plan", plan, "--out", tmp_path / "one") == 0
+    assert run_main(monkeypatch, "train", *words, *budget, "--save-plan", plan, "--out", tmp_path / "one") == 0
     assert len(PlanFile.load(plan).plans) == 2
-    assert _run(monkeypatch, *words, "--plan", plan, "--out", tmp_path / "two") == 0
+    assert run_main(monkeypatch, "train", *words, "--plan", plan, "--out", tmp_path / "two") == 0
     capsys.readouterr()
     one, two = (TrainingRun.load(tmp_path / name / "training.json") for name in ("one", "two"))
     assert [step.loss for step in one.steps] == [step.loss for step in two.steps]
@@ -76,7 +68,7 @@ def test_a_plan_is_saved_and_used_with_accumulation_and_clipping(
 def test_without_a_budget_it_trains_as_captured(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(monkeypatch, net, "--batch-size", "8", "--steps", "2", "--out", tmp_path / "out") == 0
+    assert run_main(monkeypatch, "train", net, "--batch-size", "8", "--steps", "2", "--out", tmp_path / "out") == 0
     assert "no budget was given" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["training.json"]
     assert TrainingRun.load(tmp_path / "out" / "training.json").plan is None
@@ -95,7 +87,7 @@ def test_a_difference_is_named_and_ends_with_exit_code_1(
         return taken
 
     monkeypatch.setattr(eager_copy.EagerCopy, "step", nudged)
-    assert _run(monkeypatch, net, "--batch-size", "8", "--steps", "3", "--compare") == 1
+    assert run_main(monkeypatch, "train", net, "--batch-size", "8", "--steps", "3", "--compare") == 1
     assert "NOT EQUAL to eager training: the parameter 0.weight differs first after step 2." in capsys.readouterr().out
 
 
@@ -136,7 +128,7 @@ def test_errors_are_one_line_and_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert _run(monkeypatch, "mlp", "--batch-size", "2", *words, "--out", tmp_path / "new") == code
+    assert run_main(monkeypatch, "train", "mlp", "--batch-size", "2", *words, "--out", tmp_path / "new") == code
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith("lowtide: ")
     assert message in last

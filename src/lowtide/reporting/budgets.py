@@ -72,8 +72,8 @@ def draw_budgets(found: Budgets, path: Path) -> None:
         bounds = [100 * row.bound for row in rows if row.bound is not None]
         axes.plot(at, bounds, color="#666666", linestyle="--", linewidth=1.2, label="no schedule can be below")
         for number, row in enumerate(row for row in found.rows if row.ops is None):
-            label = "no plan fits" if number == 0 else None
-            axes.axvline(100 * row.left, color=LIMIT_COLOUR, linewidth=1, linestyle=":", label=label)
+            once = "no plan fits" if number == 0 else None
+            axes.axvline(100 * row.left, color=LIMIT_COLOUR, linewidth=1, linestyle=":", label=once)
         axes.axhline(0, color="#999999", linewidth=0.8)
         axes.set_xlabel(
             f"bytes left above the residents (%); 100 % is {format_bytes(found.unplanned_peak_B)}, "
