@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lowtide.cli import main
 from lowtide.records.profile import Profile
 from lowtide.reporting.profile_files import PROFILE_FILES
+from tests.cli.running import run_main
 
 TINY = """
 import torch
@@ -24,19 +24,13 @@ def tiny(tmp_path: Path) -> str:
     return f"{tmp_path / 'tiny.py'}:tiny"
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
-    monkeypatch.setattr(sys, "argv", ["lowtide", "profile", *map(str, words)])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    code = caught.value.code
-    return code if isinstance(code, int) else 0 if code is None else 1
-
-
 def test_measures_writes_and_tells(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "out"
-    assert _run(monkeypatch, tiny, "--batch-size", "3", "--runs", "1", "--budget", "60%", "--out", out) == 0
+    assert (
+        run_main(monkeypatch, "profile", tiny, "--batch-size", "3", "--runs", "1", "--budget", "60%", "--out", out) == 0
+    )
     assert {path.name for path in out.iterdir()} == set(PROFILE_FILES)
     profile = Profile.load(out / "profile.json")
     assert (profile.model, profile.runs) == ("tiny.py:tiny", 1)
@@ -50,12 +44,12 @@ def test_results_are_not_overwritten_without_force(
 ) -> None:
     (tmp_path / "profile.json").write_text("precious")
     words = (tiny, "--batch-size", "3", "--runs", "1", "--optimizer", "sgd", "--out", tmp_path)
-    assert _run(monkeypatch, *words) == 2
+    assert run_main(monkeypatch, "profile", *words) == 2
     assert capfd.readouterr().err == (
         f"lowtide: {tmp_path} already holds results (profile.json); give another folder or --force\n"
     )
     assert (tmp_path / "profile.json").read_text() == "precious"
-    assert _run(monkeypatch, *words, "--force") == 0
+    assert run_main(monkeypatch, "profile", *words, "--force") == 0
     assert Profile.load(tmp_path / "profile.json").optimizer == "SGD, fused"
     assert {path.name for path in tmp_path.iterdir()} >= {*PROFILE_FILES, "tiny.py"}
 
@@ -79,7 +73,7 @@ def test_errors_are_one_line_and_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert _run(monkeypatch, *words, "--out", tmp_path / "new" / "out") == 2
+    assert run_main(monkeypatch, "profile", *words, "--out", tmp_path / "new" / "out") == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith("lowtide: ")
     assert message in last
@@ -97,11 +91,11 @@ def test_an_interrupted_run_leaves_nothing(
 
     monkeypatch.setattr("lowtide.reporting.style.FigureCanvasAgg", fails)
     out = tmp_path / "out"
-    assert _run(monkeypatch, tiny, "--batch-size", "3", "--runs", "1", "--out", out) == code
+    assert run_main(monkeypatch, "profile", tiny, "--batch-size", "3", "--runs", "1", "--out", out) == code
     assert not out.exists()
     out.mkdir()
     (out / "profile.json").write_text("precious")
-    assert _run(monkeypatch, tiny, "--batch-size", "3", "--runs", "1", "--out", out, "--force") == code
+    assert run_main(monkeypatch, "profile", tiny, "--batch-size", "3", "--runs", "1", "--out", out, "--force") == code
     assert [path.read_text() for path in out.iterdir()] == ["precious"]
 
 
@@ -109,16 +103,16 @@ def test_an_unwritable_folder_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert _run(monkeypatch, "mlp", "--batch-size", "1", "--out", tmp_path / "file" / "out") == 2
+    assert run_main(monkeypatch, "profile", "mlp", "--batch-size", "1", "--out", tmp_path / "file" / "out") == 2
     assert "cannot write into" in capfd.readouterr().err
-    assert _run(monkeypatch, "mlp", "--batch-size", "1", "--out", tmp_path / "file") == 2
+    assert run_main(monkeypatch, "profile", "mlp", "--batch-size", "1", "--out", tmp_path / "file") == 2
     assert "is a file" in capfd.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
 def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o500)
-    assert _run(monkeypatch, "mlp", "--batch-size", "1", "--out", tmp_path / "out") == 2
+    assert run_main(monkeypatch, "profile", "mlp", "--batch-size", "1", "--out", tmp_path / "out") == 2
 
 
 def test_help_does_not_load_torch() -> None:

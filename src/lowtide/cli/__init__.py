@@ -6,7 +6,7 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import bench, frontier, profile, schedule
+from lowtide.cli import bench, frontier, profile, schedule, train
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("profile")(profile.profile)
+app.command("train")(train.train)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
 app.add_typer(bench.app, name="bench")

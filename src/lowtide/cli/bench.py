@@ -8,7 +8,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
+from lowtide.cli.bench_startup import startup
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
@@ -20,6 +22,8 @@ from lowtide.reporting.planner_bench import SCALING_NAME, SCALING_PNG, TABLE_NAM
 
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)
+app.command("budgets")(budgets)
+app.command("startup")(startup)
 
 
 @app.callback()
@@ -43,7 +47,7 @@ Scaling = Annotated[
 def planner(
     out: Out,
     problem_files: Problems = None,
-    budgets: Budgets = "90%,80%,70%,60%,50%",
+    budget_list: Budgets = "90%,80%,70%,60%,50%",
     above_residents: Above = False,
     policies: Names = "optimal,mutwo,chen",
     scaling: Scaling = 0,
@@ -58,7 +62,7 @@ def planner(
     names = tuple(name.strip() for name in policies.split(","))
     for name in names:
         policy(name)
-    asked = Asked(tuple(budgets.split(",")), above_residents, names, time_limit, seed)
+    asked = Asked(tuple(budget_list.split(",")), above_residents, names, time_limit, seed)
     problems = [load_problem(path) for path in problem_files or ()]
     for problem in problems:
         asked.budgets_of(problem)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lowtide.cli.options import Force
+from lowtide.cli.options import BatchSize, Force, Model, OptimizerName
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
 from lowtide.files import results
@@ -16,12 +16,12 @@ from lowtide.units import format_bytes, format_ms
 
 
 def capture(
-    model: Annotated[str, typer.Argument(help="As in lowtide profile.")],
-    batch_size: Annotated[int, typer.Option(help="Samples in the batch.")],
+    model: Model,
+    batch_size: BatchSize,
     out: Annotated[Path, typer.Option(help="Folder for the JSON file.")],
     steps: Annotated[int, typer.Option(help="Measured steps of each kind.")] = 10,
     warmup: Annotated[int, typer.Option(help="Steps of each kind that are thrown away.")] = 2,
-    optimizer: Annotated[str, typer.Option(help="As in lowtide profile.")] = "adam",
+    optimizer: OptimizerName = "adam",
     force: Force = False,
 ) -> None:
     """Peak and time of the captured step beside eager training, and of its ops one by one."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lowtide.errors import InputError
+from lowtide.planning.policies import POLICIES
 
 ProblemFile = Annotated[
     Path, typer.Argument(metavar="PROBLEM.json", help="A lowtide-problem file.", show_default=False)
@@ -15,6 +16,22 @@ ProblemFile = Annotated[
 TimeLimit = Annotated[float, typer.Option("--time-limit", metavar="S", help="Seconds of planning at most.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="The same seed gives the same plan.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+PolicyName = Annotated[str, typer.Option("--policy", metavar="P", help=f"One of {', '.join(POLICIES)}.")]
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="mlp, resnet152, bert-base, gpt2, or a function of the batch size that returns (model, batch) or "
+        "(model, batch, loss): path/to/file.py:function or package.module:function.",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(help="Samples in the batch.")]
+ImageSize = Annotated[int | None, typer.Option(help="Pixels per side (resnet152; 224).")]
+SeqLen = Annotated[int | None, typer.Option(help="Tokens per sample (bert-base, gpt2; 128).")]
+Dropout = Annotated[float | None, typer.Option(help="Dropout share (bert-base, gpt2; 0.1).")]
+OptimizerName = Annotated[str, typer.Option(help="sgd, momentum, adam, adamw, rmsprop or adagrad.")]
+LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
+ModelSeed = Annotated[int, typer.Option(help="Of the random weights and the synthetic batch.")]
 
 
 def check_time_limit(seconds: float) -> float:

@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lowtide.cli.options import Force, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
+from lowtide.cli.options import Force, PolicyName, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
-from lowtide.planning.policies import POLICIES, Plan, policy
+from lowtide.planning.policies import Plan, policy
 from lowtide.planning.problem import Problem
 from lowtide.planning.problem_file import load_problem
 from lowtide.planning.schedule import save_schedule
@@ -26,7 +26,6 @@ Budget = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", metavar="SCHEDULE.json", help="Where the schedule goes.", show_default=False)
 ]
-PolicyName = Annotated[str, typer.Option("--policy", metavar="P", help=f"One of {', '.join(POLICIES)}.")]
 
 
 def schedule(

@@ -67,13 +67,19 @@ _DPI = 120
 @contextmanager
 def picture(path: Path, profile: Profile, title: str, size: tuple[float, float]) -> Iterator[SubFigure]:
     """A figure whose head says what was measured and how; saved to `path`, all or nothing, when the block ends well."""
+    with framed(path, f"{shorten(profile.model, 40)}: {title}", _head(profile), size) as body:
+        yield body
+
+
+@contextmanager
+def framed(path: Path, title: str, lines: Sequence[str], size: tuple[float, float]) -> Iterator[SubFigure]:
+    """A figure with a title and two lines of small print above it; saved like `picture`."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=size, dpi=_DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
         FigureCanvasAgg(figure)
         head, body = rows_of(figure, _HEAD_INCHES, size[1] - _HEAD_INCHES)
-        model = shorten(profile.model, 40)
-        head.text(0.012, 0.86, f"{model}: {title}", va="top", size=14, weight="bold", color=INK)
-        for line, text in enumerate(_head(profile)):
+        head.text(0.012, 0.86, title, va="top", size=14, weight="bold", color=INK)
+        for line, text in enumerate(lines):
             head.text(0.012, 0.48 - 0.24 * line, text, va="top", size=9, color=FAINT)
         yield body
         with writing(path) as temporary:

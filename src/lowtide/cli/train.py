@@ -1,0 +1,159 @@
+"""`lowtide train`: train inside a byte budget, and show what that changed."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowtide.cli.options import (
+    BatchSize,
+    Dropout,
+    Force,
+    ImageSize,
+    LearningRate,
+    Model,
+    ModelSeed,
+    OptimizerName,
+    PolicyName,
+    SeqLen,
+    check_time_limit,
+    output_file,
+)
+from lowtide.cli.output import tell_written, wide_console
+from lowtide.cli.resources import resources_suffice
+from lowtide.errors import InputError
+from lowtide.files import results
+from lowtide.planning.policies import policy as find_policy
+from lowtide.units import format_bytes, parse_bytes
+
+RUN_NAME, PNG_NAME = "training.json", "memory.png"
+
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES|60%",
+        help="Device bytes at the peak of a step, parameters and optimizer state included: 4GiB, or a share of the "
+        "unplanned peak. Without it the step is trained as it was captured.",
+    ),
+]
+Compare = Annotated[bool, typer.Option("--compare", help="Train eagerly beside it, step by step; compare every bit.")]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Cap the process for real, before the model is built. On CPU all private memory of the process counts "
+        "(VmData): Python and its libraries, some 350 MB, and the batch and model too. On CUDA: torch's allocator.",
+    ),
+]
+Accumulate = Annotated[int, typer.Option(metavar="K", help="The parameters move at every K-th step.")]
+Clip = Annotated[float | None, typer.Option(metavar="X", help="Clip the norm of all gradients to this.")]
+PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
+SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
+PlanningTime = Annotated[
+    float | None, typer.Option(metavar="S", help="Seconds of planning at most; about three steps where left out.")
+]
+
+
+def train(
+    model: Model,
+    batch_size: BatchSize,
+    steps: Annotated[int, typer.Option(metavar="K", help="Training steps.")],
+    budget: Budget = None,
+    policy: PolicyName = "optimal",
+    compare: Compare = False,
+    memory_limit: MemoryLimit = None,
+    accumulate: Accumulate = 1,
+    clip_grad_norm: Clip = None,
+    plan: PlanFrom = None,
+    save_plan: SavePlan = None,
+    time_limit: PlanningTime = None,
+    image_size: ImageSize = None,
+    seq_len: SeqLen = None,
+    dropout: Dropout = None,
+    optimizer: OptimizerName = "adam",
+    lr: LearningRate = 1e-3,
+    seed: ModelSeed = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME} and {PNG_NAME}.")] = None,
+    force: Force = False,
+) -> None:
+    """Train a model on one synthetic batch inside a byte budget.
+
+    Exit code 1 where --compare found a difference, 3 where the budget cannot be met, 2 where the input is wrong or
+    memory ran out.
+    """
+    _check(steps, budget, policy, plan, save_plan, time_limit, force=force)
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    planned = budget is not None or plan is not None
+    names = (RUN_NAME, PNG_NAME) if planned and out is not None else (RUN_NAME,) if out is not None else ()
+    console = wide_console()
+    with (
+        nullcontext() if out is None else results(out, names, force=force) as folder,
+        resources_suffice(batch_size, _advice(limit, planned=planned, compare=compare)),
+    ):
+        # torch takes a while to import: not before the options are known to be right.
+        from lowtide.cli.train_loop import Wanted, train_loop
+        from lowtide.device.limit import limit_memory, usual_device
+        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.reporting.training_table import training_table
+
+        device = usual_device()
+        if limit is not None:
+            limit_memory(limit, device)
+        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
+        made = make_optimizer(optimizer, training.model, lr)
+        found = next(training.model.parameters()).device.type
+        if limit is not None and found != device:
+            limit_memory(limit, found)
+        wanted = Wanted(steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit)
+        run, step = train_loop(training, made, wanted, console)
+        if save_plan is not None:
+            step.save_plan(save_plan)
+        if folder is not None:
+            run.save(folder / RUN_NAME)
+            if step.plan is not None:
+                from lowtide.reporting.step_memory import draw_step_memory
+
+                draw_step_memory(step.plan, training.name, folder / PNG_NAME)
+    console.print(training_table(run))
+    if out is not None:
+        tell_written(console, out, names)
+    if run.difference is not None:
+        raise typer.Exit(1)
+
+
+def _check(
+    steps: int,
+    budget: str | None,
+    policy: str,
+    plan: Path | None,
+    save_plan: Path | None,
+    time_limit: float | None,
+    *,
+    force: bool,
+) -> None:
+    """Refuse before the long work."""
+    if steps < 1:
+        raise InputError(f"--steps must be at least 1, not {steps}")
+    find_policy(policy)
+    if budget is not None:
+        parse_bytes(budget, whole=1)
+        if plan is not None:
+            raise InputError("--plan has a budget of its own: leave out --budget, or plan anew without --plan")
+    elif plan is None and (save_plan is not None or time_limit is not None):
+        option = "--save-plan" if save_plan is not None else "--time-limit"
+        raise InputError(f"{option} is for planning, and without --budget nothing is planned: give one")
+    if time_limit is not None:
+        check_time_limit(time_limit)
+    if save_plan is not None:
+        output_file(save_plan, force=force)
+
+
+def _advice(limit: int | None, *, planned: bool, compare: bool) -> str:
+    """What to do when memory runs out."""
+    under = "" if limit is None else f"the process is limited to {format_bytes(limit)}; "
+    if compare:
+        return f"{under}--compare trains an eager copy beside it, leave it out, or try a smaller batch"
+    if planned:
+        return f"{under}give a smaller --budget, or try a smaller batch"
+    return f"{under}give --budget to train in less memory, or try a smaller batch"

@@ -1,0 +1,108 @@
+"""memory.png: device memory over the time of one step, as captured and as planned, with the budget."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from lowtide.planning.problem import Problem
+from lowtide.planning.simulate import simulate
+from lowtide.records.step_plan import StepPlan
+from lowtide.reporting.style import INK, LIMIT_COLOUR, Scale, framed, shorten
+from lowtide.units import format_bytes
+
+_RESIDENT, _BEFORE, _AFTER = "#C4C4C4", "#0072B2", "#009E73"
+_RECOMPUTE, _PACK = "#D55E00", "#CC79A7"
+
+
+def draw_step_memory(plan: StepPlan, name: str, path: Path) -> None:
+    """Both curves by the simulator, from the measured times and bytes that the plan was made from."""
+    step = plan.step
+    lines = (
+        f"{shorten('; '.join(step.batch), 120)}; optimizer: {shorten(step.optimizer, 60)}",
+        f"predicted from measured ops; {step.device}, torch {step.torch}; policy {plan.policy}, "
+        f"predicted overhead {plan.overhead:+.1%}",
+    )
+    with framed(path, f"{shorten(name, 40)}: memory over one step", lines, (12, 5.6)) as figure:
+        axes = figure.add_subplot()
+        bytes_, time = Scale.of_bytes(plan.unplanned_peak), Scale.of_ms(plan.timeline.time)
+        captured = as_captured(plan)
+        _curve(axes, captured, captured.program, _BEFORE, bytes_, time)
+        if plan.rewritten:
+            _curve(axes, plan.exact, plan.exact_order, _AFTER, bytes_, time, filled=True)
+            _extra_runs(axes, plan, time)
+        axes.axhspan(0, plan.timeline.resident / bytes_.factor, color=_RESIDENT, zorder=3)
+        axes.axhline(plan.budget / bytes_.factor, color=LIMIT_COLOUR, linewidth=1.4, linestyle="--")
+        axes.set_ylim(0, 1.06 * max(plan.unplanned_peak, plan.budget) / bytes_.factor)
+        axes.set_xlim(0, None)
+        axes.set_xlabel(f"time ({time.unit})")
+        axes.set_ylabel(bytes_.unit)
+        axes.legend(handles=_legend(plan), loc="upper left", bbox_to_anchor=(1.0, 1.0), labelcolor=INK)
+
+
+def as_captured(plan: StepPlan) -> Problem:
+    """The planned problem with the parameters moving at the end, as in the captured step."""
+    ops = sorted(
+        range(len(plan.actions)), key=lambda o: (plan.problem.ops[o].optional, plan.actions[o].act == "update")
+    )
+    return replace(plan.problem, ops=tuple(plan.problem.ops[o] for o in ops))
+
+
+def _curve(
+    axes: Axes,
+    problem: Problem,
+    order: Sequence[int],
+    colour: str,
+    bytes_: Scale,
+    time: Scale,
+    *,
+    filled: bool = False,
+) -> None:
+    ends = [t / time.factor for t in accumulate(problem.times[o] for o in order)]
+    live = [size / bytes_.factor for size in simulate(problem, order).live]
+    begins = [0.0, *ends]
+    axes.stairs(live, begins, color=colour, linewidth=1.3, baseline=None, zorder=4)
+    if filled:
+        axes.stairs(live, begins, color=colour, alpha=0.18, fill=True, linewidth=0, zorder=2)
+
+
+def _extra_runs(axes: Axes, plan: StepPlan, time: Scale) -> None:
+    """Along the bottom: when something is recomputed, packed or unpacked."""
+    seen: set[int] = set()
+    now = 0.0
+    spans: dict[str, list[tuple[float, float]]] = {_RECOMPUTE: [], _PACK: []}
+    for o in plan.order:
+        width = plan.problem.times[o] / time.factor
+        if plan.problem.ops[o].optional:
+            spans[_PACK].append((now, width))
+        elif o in seen:
+            spans[_RECOMPUTE].append((now, width))
+        seen.add(o)
+        now += width
+    for colour, found in spans.items():
+        for begin, width in found:
+            axes.axvspan(begin, begin + width, ymax=0.03, color=colour, linewidth=0.4, zorder=5)
+
+
+def _legend(plan: StepPlan) -> list[Line2D | Patch]:
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=_BEFORE, label=f"as captured: {format_bytes(plan.unplanned_peak)}")
+    ]
+    if plan.rewritten:
+        handles.append(Line2D([], [], color=_AFTER, label=f"planned: {format_bytes(plan.peak)}"))
+    budget = f"budget: {format_bytes(plan.budget)}"
+    handles += [
+        Line2D([], [], color=LIMIT_COLOUR, linestyle="--", label=budget),
+        Patch(
+            color=_RESIDENT, label=f"always there: {format_bytes(plan.timeline.resident)}\n(parameters, state, batch)"
+        ),
+    ]
+    if plan.recompute_time:
+        handles.append(Patch(color=_RECOMPUTE, label="recomputing (bottom edge)"))
+    if plan.pack_time:
+        handles.append(Patch(color=_PACK, label="packing, unpacking"))
+    return handles
