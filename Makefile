@@ -2,12 +2,13 @@
 # make test   set-up, then lint, types and the fast tests
 # make reports  what the README shows, under reports/
 # make bench    captured steps against eager ones
+# make bench-budgets   planned steps at five budgets against eager ones
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format reports bench bench-planner clean
+.PHONY: setup demo test test-slow lint format reports bench bench-budgets bench-planner clean
 
 setup: $(STAMP)
 
@@ -32,17 +33,23 @@ test-slow: setup
 	$(BIN)/pytest -m slow
 
 demo: setup
-	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out out/demo/resnet152
-	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out out/demo/bert-base
-	@echo "Pictures: out/demo/resnet152/peak_memory_breakdown.png and out/demo/bert-base/peak_memory_breakdown.png, and more beside them."
+	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 4 --compare --force --out out/demo/resnet152
+	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 4 --compare --force --out out/demo/bert-base
+	@echo "Pictures: out/demo/resnet152/memory.png and out/demo/bert-base/memory.png"
 
 reports: setup
+	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 6 --compare --force --out reports/training/resnet152
+	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 6 --compare --force --out reports/training/bert-base
 	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
 	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out reports/bert-base
 
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
+
+bench-budgets: setup
+	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 40 --force --out reports/budgets/resnet152
+	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 40 --force --out reports/budgets/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force

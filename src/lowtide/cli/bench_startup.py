@@ -49,7 +49,6 @@ def startup(
         import lowtide
         from lowtide.cli.eager_copy import EagerCopy
         from lowtide.models import ModelOptions, build, make_optimizer
-        from lowtide.tracing.capture import trace
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         made = make_optimizer(optimizer, training.model, lr)
@@ -62,18 +61,8 @@ def startup(
         whole = perf_counter() - began
         say("eager steps")
         times = [eager.step(training.batch)[1] / 1000 for _ in range(1 + steps)][1:]
-        say("capture once more")
-        began = perf_counter()
-        trace(training.model, made, training.batch, training.loss)
-        capture = perf_counter() - began
-    assert step.plan is not None
     each = median(times)
-    parts = {
-        "capture (done once more, by itself)": capture,
-        "plan": step.plan.seconds,
-        "profile, guess, rewrite (the rest)": whole - capture - step.plan.seconds,
-        "all: one call of train_step": whole,
-    }
+    parts = step.seconds | {"all: one call of train_step": whole}
     table = Table("", "seconds", "eager steps", title=f"{training.name}: until a step is planned", box=None)
     for name, seconds in parts.items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / each:.1f}")

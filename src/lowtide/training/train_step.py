@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
@@ -46,6 +47,20 @@ class _Case:
     steps: dict[Micro, Planned]
     profile: Profile | None
     unwarned: bool = True
+
+
+class _Watch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._before = perf_counter()
+
+    def note(self, stage: str) -> None:
+        """A stage has ended."""
+        now = perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
+        self._before = now
 
 
 @dataclass
@@ -182,6 +197,11 @@ class TrainStep:
         return self._newest.profile
 
     @property
+    def seconds(self) -> dict[str, float]:
+        """What the newest capture and its planning took, stage by stage."""
+        return dict(self._watch.seconds)
+
+    @property
     def predicted_peak(self) -> int | None:
         """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
         peaks = [step.plan.peak for step in self._newest.steps.values() if step.plan is not None]
@@ -257,9 +277,11 @@ class TrainStep:
         plans = None if saved is None else PlanFile.load(saved)
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
+            watch = self._watch = _Watch()
             traced = trace(self.model, self.optimizer, batch, self.loss)
             now = world(self.model, self.optimizer)  # a first forward may settle things, such as a configuration
             graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
+            watch.note("capture")
             if plans is not None:
                 steps = self._from_file(graphs, plans, saved)
                 return _Case(traced.form, now, _without_example(steps), None)
@@ -268,13 +290,17 @@ class TrainStep:
                 return _Case(traced.form, now, _without_example(bare), None)
             whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
             through = provisional(whole, self.budget, say=bar.planning)
+            watch.note("guess")
             measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
+            watch.note("measure")
             budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
             limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
             steps = {}
             for kind, graph in graphs.items():
                 plan = make_plan(graph, measured, budget, name=self.policy, time_limit=limit, say=bar.planning)
+                watch.note("plan")
                 steps[kind] = apply_plan(graph, plan)
+                watch.note("rewrite")
         if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
         return _Case(traced.form, now, _without_example(steps), measured)
