@@ -51,7 +51,7 @@ def _table(dtype: torch.dtype, device: torch.device, on: float) -> Tensor:
     key = (dtype, device, on)
     if key not in _tables:
         bits = torch.arange(256).unsqueeze(1).bitwise_right_shift(torch.arange(8)) & 1
-        _tables[key] = (bits * on if dtype is not torch.bool else bits != 0).to(dtype).to(device)
+        _tables[key] = (bits.double() * on if dtype is not torch.bool else bits != 0).to(dtype).to(device)
     return _tables[key]
 
 
