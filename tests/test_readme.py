@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.reporting.planner_table import planner_table, scaling_table
-from lowtide.reporting.readme import cost_table
+from lowtide.reporting.readme import budgets_table, cost_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -16,6 +16,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_the_cost_table_is_the_measured_one() -> None:
     assert cost_table(ROOT / "reports" / "bench") in README
+
+
+def test_the_table_of_budgets_is_the_measured_one() -> None:
+    assert budgets_table(ROOT / "reports" / "budgets") in README
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

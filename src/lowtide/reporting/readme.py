@@ -1,7 +1,9 @@
 """The figures of the README, from the records under reports/: written here, checked by a test."""
 
 from pathlib import Path
+from statistics import median
 
+from lowtide.records.budgets import Budgets
 from lowtide.records.comparison import Comparison
 from lowtide.units import format_bytes
 
@@ -24,3 +26,30 @@ def cost_table(folder: Path) -> str:
             f"| {found.op_sum_ms / found.plain_ms - 1:+.1%} |"
         )
     return "\n".join([*_HEAD, *rows])
+
+
+_BUDGETS_HEAD = (
+    "| | bytes left | budget | measured peak | time against eager | against as captured | predicted | bound |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def budgets_table(folder: Path) -> str:
+    """What budgets cost, from the files that `make bench-budgets` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/budgets.json")):
+        found = Budgets.load(path)
+        for row in found.rows:
+            start = f"| {found.model} | {row.left:.0%} | {format_bytes(row.budget_B)}"
+            if row.measured_peak_B is None or row.predicted_overhead is None or row.bound is None:
+                rows.append(f"{start} | no plan | | | | |")
+                continue
+            rows.append(
+                f"{start} | {format_bytes(row.measured_peak_B)} | {_spread(found.against_eager(row))} "
+                f"| {_spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
+            )
+    return "\n".join([*_BUDGETS_HEAD, *rows])
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})"
