@@ -111,8 +111,7 @@ pack_bits: OpOverload = torch.ops.lowtide.pack_bits.default
 unpack_bits: OpOverload = torch.ops.lowtide.unpack_bits.default
 sign_backward: OpOverload = torch.ops.lowtide.sign_backward.default
 pack_integers: OpOverload = torch.ops.lowtide.pack_integers.default
-unsign_backward: OpOverload = torch.ops.lowtide.sign_backward.default
-pack_integers: OpOverload = torch.ops.lowtide.unpack_integers.default
+unpack_integers: OpOverload = torch.ops.lowtide.unpack_integers.default
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,13 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
             f"peak, measured    {format_bytes(measured_peak)} ({measured_peak:,} bytes), "
             f"{measured_peak / plan.peak - 1:+.2%} of the prediction"
         )
-    base = plan.problem.base_time or 1.0
+    base = plan.base_time or 1.0
     head += [
         f"time, predicted   {plan.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
         f"packing {plan.pack_time / base:.2%}; no schedule takes less than {plan.bound:+.2%}",
         f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
         f"updates           {_updates(plan)}",
+        *([f"signs             {_signs(plan)}"] if plan.signs else []),
         "",
     ]
     at = plan.exact.ops[plan.exact_order[plan.timeline.peak_step]]
@@ -68,6 +69,11 @@ def _updates(plan: StepPlan) -> str:
         return "all parameters at the end, in one optimizer.step()"
     count = sum(len(plan.actions[o].ranks) for o in updates)
     return f"{count} parameters in {len(updates)} parts, each as soon as its gradients are complete"
+
+
+def _signs(plan: StepPlan) -> str:
+    bits, results = (sum(plan.problem.storages[s].bytes for s in each) for each in zip(*plan.signs, strict=True))
+    return f"{len(plan.signs)} ReLU results kept as signs, in {format_bytes(bits)} instead of {format_bytes(results)}"
 
 
 def _table(plan: StepPlan) -> list[str]:
