@@ -90,6 +90,10 @@ def _table(plan: StepPlan) -> list[str]:
             row.pack_ms += count * plan.problem.times[o]
         else:
             row.recompute_ms += (count - 1) * plan.problem.times[o]
+    results = sum(plan.problem.storages[result].bytes for _, result in plan.signs)
+    for bits, result in plan.signs:
+        row = rows.setdefault(group[plan.problem.producers[bits][0]], _Row())
+        row.pack_ms += plan.signs_time * plan.problem.storages[result].bytes / results
     total = _Row()
     for row in rows.values():
         for name in vars(row):
