@@ -14,7 +14,7 @@ from lowtide.profiling.runs import run_plain
 from lowtide.records.profile import Profile
 from lowtide.records.words import Purpose
 from lowtide.rewriting.estimate import estimate
-from lowtide.training.planned import apply_plan, make_plan, provisional
+from lowtide.training.planned import Variant, apply_plan, make_plan, provisional
 from tests.training import Trained, differences, eager_step
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def measured(request: pytest.FixtureRequest) -> tuple[Trained, lowtide.StepGraph
     graph = lowtide.capture(trained.model, trained.optimizer, training.batch)
     guess = estimate(graph)
     budget = int(guess.resident_B + 0.4 * (guess.step_peak_B - guess.resident_B))
-    profile = lowtide.profile(graph, runs=1, quick=True, through=provisional(graph, budget, say=quiet))
+    profile = lowtide.profile(graph, runs=1, quick=True, through=provisional(graph, None, budget, say=quiet))
     return trained, graph, profile, _other(training.batch)
 
 
@@ -56,10 +56,10 @@ def test_a_budget_is_obeyed_and_nothing_else_changes(
     theirs = ours.copy()
     budget = int(profile.resident_B + left * (profile.peak_B - profile.resident_B))
     try:
-        plan = make_plan(graph, profile, budget, name="optimal", time_limit=10, say=quiet)
+        _, plan = make_plan(Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet)
     except lowtide.BudgetInfeasible as infeasible:
         budget = int(1.005 * infeasible.floor)
-        plan = make_plan(graph, profile, budget, name="optimal", time_limit=10, say=quiet)
+        _, plan = make_plan(Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet)
     step = apply_plan(graph, plan)
     assert step.plan is not None
     assert {op.purpose for op in step.graph.ops} >= {Purpose.PROGRAM, Purpose.RECOMPUTE}

@@ -1,4 +1,7 @@
-"""Values that fit into fewer bytes without loss: masks of two values into bits, indices into small integers."""
+"""Values that fit into fewer bytes without loss: masks of two values into bits, indices into small integers.
+
+What ReLU's backward needs of its result is one bit per element as well: `sign_backward` reads those.
+"""
 
 from dataclasses import dataclass
 
@@ -15,6 +18,7 @@ aten = torch.ops.aten
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("pack_bits(Tensor x) -> Tensor")
 _library.define("unpack_bits(Tensor bits, int[] size, int[] stride, *, ScalarType dtype, float on) -> Tensor")
+_library.define("sign_backward(Tensor grad, Tensor bits) -> Tensor")
 _library.define("pack_integers(Tensor x, *, ScalarType dtype) -> Tensor")
 _library.define("unpack_integers(Tensor small, int[] size, int[] stride, *, ScalarType dtype) -> Tensor")
 
@@ -22,6 +26,7 @@ _GATHER = 0x0102040810204080
 """Times eight bytes of 0 or 1, its highest byte has them as bits, the first byte lowest."""
 _CHUNK = 1 << 19
 """Elements packed at a time on the CPU, so that what is between stays in the cache."""
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _tables: dict[tuple[torch.dtype, torch.device, float], Tensor] = {}
 
 
@@ -65,6 +70,27 @@ def _unpack_bits(bits: Tensor, size: list[int], stride: list[int], *, dtype: tor
     return out
 
 
+def _sign_backward(grad: Tensor, bits: Tensor) -> Tensor:
+    """`threshold_backward(grad, result, 0)` of a ReLU's result in the strides of `grad`, of which `bits` were packed.
+
+    Works on the bytes: all of a gradient's bits stay or all are cleared, so that infinities and NaN do as well.
+    """
+    out = torch.empty_strided(grad.shape, grad.stride(), dtype=grad.dtype, device=grad.device)
+    dtype = _INTEGERS[grad.element_size()]
+    flat, given, table = _flat(out).view(dtype), _flat(grad).view(dtype), _table(dtype, grad.device, -1.0)
+    chunk = _CHUNK if grad.device.type == "cpu" else max(len(flat), 8)
+    whole = len(flat) // 8 * 8
+    for begin in range(0, whole, chunk):
+        end = min(begin + chunk, whole)
+        some = flat[begin:end]
+        torch.index_select(table, 0, bits[begin // 8 : end // 8].int(), out=some.view(-1, 8))
+        torch.bitwise_and(some, given[begin:end], out=some)
+    if whole < len(flat):
+        rest = table.index_select(0, bits[whole // 8 :].int()).flatten()[: len(flat) - whole]
+        torch.bitwise_and(rest, given[whole:], out=flat[whole:])
+    return out
+
+
 def _pack_integers(x: Tensor, *, dtype: torch.dtype) -> Tensor:
     return _flat(x).to(dtype)
 
@@ -77,11 +103,13 @@ def _unpack_integers(small: Tensor, size: list[int], stride: list[int], *, dtype
 
 _library.impl("pack_bits", _pack_bits, "CompositeExplicitAutograd")
 _library.impl("unpack_bits", _unpack_bits, "CompositeExplicitAutograd")
+_library.impl("sign_backward", _sign_backward, "CompositeExplicitAutograd")
 _library.impl("pack_integers", _pack_integers, "CompositeExplicitAutograd")
 _library.impl("unpack_integers", _unpack_integers, "CompositeExplicitAutograd")
 
 pack_bits: OpOverload = torch.ops.lowtide.pack_bits.default
 unpack_bits: OpOverload = torch.ops.lowtide.unpack_bits.default
+sign_backward: OpOverload = torch.ops.lowtide.sign_backward.default
 pack_integers: OpOverload = torch.ops.lowtide.pack_integers.default
 unpack_integers: OpOverload = torch.ops.lowtide.unpack_integers.default
 
@@ -133,7 +161,7 @@ def packings(ops: tuple[Op, ...], storages: tuple[Storage, ...]) -> tuple[Packin
                 continue
             node = nodes[made.name]
             value = node.meta["val"]
-            if value.numel() < 64 or value.numel() * value.element_size() != storage.bytes or not _is_dense(value):
+            if value.numel() < 64 or value.numel() * value.element_size() != storage.bytes or not is_dense(value):
                 continue
             if value.dtype is torch.bool:
                 found.append(Packing(storage.index, node, -(-value.numel() // 8), None, 1.0))
@@ -145,7 +173,7 @@ def packings(ops: tuple[Op, ...], storages: tuple[Storage, ...]) -> tuple[Packin
     return tuple(found)
 
 
-def _is_dense(value: Tensor) -> bool:
+def is_dense(value: Tensor) -> bool:
     """Do its elements fill their bytes without gaps or overlaps?"""
     return int(value.numel()) == 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
 

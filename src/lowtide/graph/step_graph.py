@@ -15,10 +15,10 @@ from lowtide.graph.dispatch import below_autograd
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
-from lowtide.graph.packing import Packing, packings
+from lowtide.graph.packing import Packing, pack_bits, packings
 from lowtide.graph.program import Program, write_program
 from lowtide.graph.update import Ledger, Micro, UpdateForm
-from lowtide.records.words import Role
+from lowtide.records.words import Purpose, Role
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,12 @@ class StepGraph:
     def packings(self) -> tuple[Packing, ...]:
         """The activations that can be kept in fewer bytes."""
         return packings(self.ops, self.storages)
+
+    @cached_property
+    def signs(self) -> dict[int, int]:
+        """For each storage that holds the signs of a ReLU's result as bits, the storage of the result."""
+        packs = (op for op in self.ops if op.node.target is pack_bits and op.purpose is not Purpose.PACK)
+        return {op.makes[0]: op.reads[0] for op in packs}
 
     @property
     def has_state(self) -> bool:

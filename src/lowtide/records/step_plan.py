@@ -87,6 +87,10 @@ class StepPlan:
     seconds: float
     """What planning took."""
     note: str
+    signs: tuple[tuple[int, int], ...] = ()
+    """The storages that hold signs of ReLU results as bits, each with that of the result."""
+    signs_time: float = 0.0
+    """How much longer that makes the step by itself: packing the bits, and reading them in backward."""
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -110,10 +114,12 @@ class StepPlan:
     def fates(self) -> tuple["Fate", ...]:
         """What becomes of every activation."""
         found = []
+        signs = dict(self.signs)
         for s in self.activations:
             maker, *others = self.problem.producers[s]
-            what = "recomputed" if self.runs[maker] > 1 else "packed" if any(o in self.runs for o in others) else "kept"
-            found.append(Fate(s, maker, what))
+            packed = s in signs or any(o in self.runs for o in others)
+            what = "recomputed" if self.runs[maker] > 1 else "packed" if packed else "kept"
+            found.append(Fate(signs.get(s, s), maker, what))
         return tuple(found)
 
     @property
@@ -123,13 +129,21 @@ class StepPlan:
 
     @property
     def pack_time(self) -> float:
-        """Predicted time of packing and unpacking."""
-        return sum(n * self.problem.times[o] for o, n in self.runs.items() if self.problem.ops[o].optional)
+        """Predicted time of packing and unpacking, signs included."""
+        optional = sum(n * self.problem.times[o] for o, n in self.runs.items() if self.problem.ops[o].optional)
+        return optional + self.signs_time
+
+    @property
+    def base_time(self) -> float:
+        """Predicted time of the step as it was captured."""
+        return self.problem.base_time - self.signs_time
 
     @property
     def overhead(self) -> float:
-        """Predicted extra time, as a share of the step's."""
-        return self.timeline.overhead if self.rewritten else 0.0
+        """Predicted extra time, as a share of the captured step's."""
+        if not self.rewritten:
+            return 0.0
+        return self.timeline.time / self.base_time - 1 if self.signs else self.timeline.overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +151,9 @@ class Fate:
     """What a plan does with one activation."""
 
     storage: int
+    """Of a ReLU's result that is kept as signs: that of the result."""
     op: int
-    """The op of the problem that makes it."""
+    """The op of the problem that makes it, or its signs."""
     what: str
     """`kept`, `recomputed` or `packed`."""
 

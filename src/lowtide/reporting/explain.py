@@ -43,12 +43,13 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
             f"peak, measured    {format_bytes(measured_peak)} ({measured_peak:,} bytes), "
             f"{measured_peak / plan.peak - 1:+.2%} of the prediction"
         )
-    base = plan.problem.base_time or 1.0
+    base = plan.base_time or 1.0
     head += [
         f"time, predicted   {plan.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
         f"packing {plan.pack_time / base:.2%}; no schedule takes less than {plan.bound:+.2%}",
         f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
         f"updates           {_updates(plan)}",
+        *([f"signs             {_signs(plan)}"] if plan.signs else []),
         "",
     ]
     at = plan.exact.ops[plan.exact_order[plan.timeline.peak_step]]
@@ -70,6 +71,11 @@ def _updates(plan: StepPlan) -> str:
     return f"{count} parameters in {len(updates)} parts, each as soon as its gradients are complete"
 
 
+def _signs(plan: StepPlan) -> str:
+    bits, results = (sum(plan.problem.storages[s].bytes for s in each) for each in zip(*plan.signs, strict=True))
+    return f"{len(plan.signs)} ReLU results kept as signs, in {format_bytes(bits)} instead of {format_bytes(results)}"
+
+
 def _table(plan: StepPlan) -> list[str]:
     """Bytes and times by module; activations count where they are made, runs where their op belongs."""
     modules = [record.module for record in plan.actions]
@@ -84,6 +90,10 @@ def _table(plan: StepPlan) -> list[str]:
             row.pack_ms += count * plan.problem.times[o]
         else:
             row.recompute_ms += (count - 1) * plan.problem.times[o]
+    results = sum(plan.problem.storages[result].bytes for _, result in plan.signs)
+    for bits, result in plan.signs:
+        row = rows.setdefault(group[plan.problem.producers[bits][0]], _Row())
+        row.pack_ms += plan.signs_time * plan.problem.storages[result].bytes / results
     total = _Row()
     for row in rows.values():
         for name in vars(row):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -26,6 +27,7 @@ from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
 from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters, refuse_types
+from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
 
@@ -45,12 +47,19 @@ class Traced:
     """Names of the parameters whose gradients are the graph's last outputs."""
     extra: pytree.TreeSpec
 
-    def finish(self, ending: UpdateForm) -> StepGraph:
-        """The whole step."""
+    @cached_property
+    def signs(self) -> int:
+        """How many ReLU results can be kept as signs."""
+        return len(sign_relus(self.graph))
+
+    def finish(self, ending: UpdateForm, *, signs: bool = False) -> StepGraph:
+        """The whole step; with `signs`, ReLU results that backward reads for their sign alone are kept as bits."""
         graph = fx.Graph()
         copied: dict[fx.Node, fx.Node] = {}
         results = graph.graph_copy(self.graph, copied)
         graph.output(results)
+        if signs:
+            keep_signs(graph)
         by_name = {x.name: x.tensor for x in self.given}
         assert isinstance(results, list)
         nodes = results[len(results) - len(self.gradients) :]

@@ -16,7 +16,7 @@ from lowtide.profiling.untouched import untouched
 from lowtide.records.budgets import BudgetRow, Budgets, OpTimes
 from lowtide.records.profile import Profile
 from lowtide.records.words import Purpose
-from lowtide.training.planned import Planned, apply_plan, batch_lines, make_plan
+from lowtide.training.planned import Planned, Variant, apply_plan, batch_lines, make_plan
 
 Say = Callable[[str], None]
 Steps = dict[int, Planned]
@@ -108,7 +108,7 @@ def _plan(
             say(f"{stage}, {what}")
 
         try:
-            plan = make_plan(graph, measured, budget, name=policy, time_limit=time_limit, say=tell)
+            _, plan = make_plan(Variant(graph, measured), None, budget, name=policy, time_limit=time_limit, say=tell)
         except BudgetInfeasible as infeasible:
             failures[number] = str(infeasible)
             continue

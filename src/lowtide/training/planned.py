@@ -11,7 +11,7 @@ from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import UpdateForm, describe
-from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.policies import BudgetInfeasible, Plan, policy
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
@@ -90,26 +90,62 @@ def _ending(ending: UpdateForm) -> str:
     return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")
 
 
-def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, time_limit: float, say: Say) -> StepPlan:
-    """Plan the measured step `graph` into `budget` bytes by the policy called `name`."""
-    late = problem_of(graph, profile, early=False)
-    unplanned = max(simulate(late.problem, late.problem.program).peak - late.states, _measured_peak(graph, profile))
-    fit = late if unplanned <= budget else problem_of(graph, profile)
-    order, bound, seconds, note = fit.problem.program, 0.0, 0.0, "everything fits as it is"
-    if unplanned > budget:
+@dataclass(frozen=True)
+class Variant:
+    """A step that computes what the captured one does, and its profile."""
+
+    graph: StepGraph
+    profile: Profile
+
+
+def make_plan(
+    plain: Variant, signs: Variant | None, budget: int, *, name: str, time_limit: float, say: Say
+) -> tuple[StepGraph, StepPlan]:
+    """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
+
+    Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
+    """
+    late = problem_of(plain.graph, plain.profile, early=False)
+    taken = simulate(late.problem, late.problem.program).peak - late.states
+    unplanned = max(taken, _measured_peak(plain.graph, plain.profile))
+    if unplanned <= budget:
+        return plain.graph, _step_plan(plain.graph, late, None, budget, name, unplanned)
+    fits = [(variant.graph, problem_of(variant.graph, variant.profile)) for variant in (plain, signs) if variant]
+    base = fits[0][1].problem.base_time
+    found: list[tuple[StepGraph, StepPlan]] = []
+    failed: list[tuple[BudgetInfeasible, StepGraph, Fit]] = []
+    for graph, fit in fits:
         try:
-            plan = policy(name).plan(fit.problem, budget, time_limit=time_limit, progress=say)
-        except BudgetInfeasible as cause:
-            raise BudgetUnreachable(cause, graph, fit) from cause
+            plan = policy(name).plan(fit.problem, budget, time_limit=time_limit / len(fits), progress=say)
+        except BudgetInfeasible as infeasible:
+            failed.append((infeasible, graph, fit))
+            continue
+        more = fit.problem.base_time - base
+        found.append((graph, _step_plan(graph, fit, plan, budget, name, unplanned, signs_time=more)))
+    if not found:
+        cause, graph, fit = min(failed, key=lambda entry: entry[0].floor)
+        cause.proven = all(other.proven for other, *_ in failed)
+        raise BudgetUnreachable(cause, graph, fit) from cause
+    return min(found, key=lambda entry: entry[1].timeline.time)
+
+
+def _step_plan(
+    graph: StepGraph, fit: Fit, plan: Plan | None, budget: int, name: str, unplanned: int, *, signs_time: float = 0.0
+) -> StepPlan:
+    """The record of `plan`, or of nothing to do; overheads are shares of the captured step, without signs."""
+    order, bound, seconds, note = fit.problem.program, 0.0, 0.0, "everything fits as it is"
+    if plan is not None:
         order = without_idle_runs(fit.problem, plan.schedule.ops)
         bound, seconds, note = plan.bound, plan.seconds, plan.note
+    if graph.signs:
+        bound = (1 + bound) * fit.problem.base_time / (fit.problem.base_time - signs_time) - 1
     exact, exact_order = with_states(fit, order)
     return StepPlan(
         step=identity(graph),
         budget=budget,
         policy=name,
         unplanned_peak=unplanned,
-        rewritten=unplanned > budget,
+        rewritten=plan is not None,
         problem=fit.problem,
         actions=tuple(_record(graph, action) for action in fit.actions),
         activations=tuple(uses.storage for uses in graph.activations),
@@ -119,19 +155,36 @@ def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, tim
         bound=bound,
         seconds=seconds,
         note=note,
+        signs=tuple(graph.signs.items()),
+        signs_time=signs_time,
     )
+
+
+WORTH = 0.01
+"""Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
+
+
+def is_worth_planning(signs: StepGraph, plain: StepGraph) -> bool:
+    """Would keeping signs instead of ReLU results save enough to plan that variant of `plain` as well?"""
+    saved = sum(signs.storages[result].bytes for result in signs.signs.values())
+    return saved > WORTH * (max(plain.live_bytes) - plain.resident_bytes)
 
 
 ROOM = 0.9
 """Share of a budget that is filled by guess, while nothing is measured yet."""
 
 
-def provisional(graph: StepGraph, budget: int | str, *, say: Say) -> StepGraph | None:
-    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is."""
+def provisional(graph: StepGraph, signs: StepGraph | None, budget: int | str, *, say: Say) -> StepGraph | None:
+    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is.
+
+    Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes.
+    """
     guess = estimate(graph)
     wanted = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
     if guess.step_peak_B <= wanted:
         return None
+    if signs is not None:
+        graph, guess = signs, estimate(signs)
     fit = problem_of(graph, guess)
     say("a first guess")
     try:

@@ -18,13 +18,23 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import Ledger, Micro, UpdateForm, state_tensors
 from lowtide.planning.policies import policy as find_policy
 from lowtide.profiling.profile import profile
+from lowtide.profiling.signs import sign_profiles
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
-from lowtide.tracing.capture import trace
+from lowtide.tracing.capture import Traced, trace
 from lowtide.tracing.loss import Loss
 from lowtide.training.failure import describe_failure
 from lowtide.training.guards import World, world
-from lowtide.training.planned import Planned, apply_plan, batch_lines, make_plan, provisional
+from lowtide.training.planned import (
+    Planned,
+    Variant,
+    apply_plan,
+    batch_lines,
+    identity,
+    is_worth_planning,
+    make_plan,
+    provisional,
+)
 from lowtide.training.progress import Progress, progress_bar
 from lowtide.units import format_bytes, parse_bytes
 
@@ -283,35 +293,47 @@ class TrainStep:
             graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
             watch.note("capture")
             if plans is not None:
-                steps = self._from_file(graphs, plans, saved)
+                steps = self._from_file(traced, graphs, plans, saved)
                 return _Case(traced.form, now, _without_example(steps), None)
             if self.budget is None:
                 bare = {kind: Planned(graph, graph, None) for kind, graph in graphs.items()}
                 return _Case(traced.form, now, _without_example(bare), None)
             whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
-            through = provisional(whole, self.budget, say=bar.planning)
+            signed = traced.finish(whole.ending, signs=True) if traced.signs else None
+            if signed is not None and not is_worth_planning(signed, whole):
+                signed = None
+            through = provisional(whole, signed, self.budget, say=bar.planning)
             watch.note("guess")
             measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
             watch.note("measure")
             budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
             limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
+            with_signs = measured
+            if signed is not None:
+                measured, with_signs = sign_profiles(measured, signed)
             steps = {}
             for kind, graph in graphs.items():
-                plan = make_plan(graph, measured, budget, name=self.policy, time_limit=limit, say=bar.planning)
+                variant = None
+                if signed is not None:
+                    variant = Variant(traced.finish(graph.ending, signs=True), with_signs)
+                plain = Variant(graph, measured)
+                chosen, plan = make_plan(plain, variant, budget, name=self.policy, time_limit=limit, say=bar.planning)
                 watch.note("plan")
-                steps[kind] = apply_plan(graph, plan)
+                steps[kind] = apply_plan(chosen, plan)
                 watch.note("rewrite")
         if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
         return _Case(traced.form, now, _without_example(steps), measured)
 
-    def _from_file(self, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None) -> dict[Micro, Planned]:
+    def _from_file(
+        self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
+    ) -> dict[Micro, Planned]:
         if len(plans.plans) != len(graphs):
             raise InputError(
                 f"{path} holds {len(plans.plans)} plans, but accumulate={self.accumulate} needs {len(graphs)}"
             )
         return {
-            kind: apply_plan(graph, plan, where=str(path))
+            kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
             for (kind, graph), plan in zip(graphs.items(), plans.plans, strict=True)
         }
 
@@ -356,6 +378,15 @@ class TrainStep:
                 format_bytes(plan.peak),
                 100 * (measured / plan.peak - 1),
             )
+
+
+def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
+    """The variant of `graph` with signs where `plan` is for that one; else `graph`, whether the plan fits it or not."""
+    if plan.signs and traced.signs:
+        signed = traced.finish(graph.ending, signs=True)
+        if identity(signed) == plan.step:
+            return signed
+    return graph
 
 
 def _without_example(steps: dict[Micro, Planned]) -> dict[Micro, Planned]:
