@@ -1,5 +1,6 @@
 """Where good schedules come from: other policies, a few instants, stages with a horizon, the chain of blocks."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from lowtide.planning.optimal.anneal import Annealing
@@ -14,6 +15,7 @@ from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
 from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
+from lowtide.planning.optimal.work import STEP, charge
 from lowtide.planning.policies import BudgetInfeasible, policy
 
 ANNEALING_LEFT = 0.25
@@ -21,13 +23,18 @@ ANNEALING_LEFT = 0.25
 
 NESTED_LEFT = 0.6
 """Share of the time left that the dynamic program over small blocks leaves to what comes after it."""
+LEVELS = 200
+"""Grid of the bytes there."""
+TABLE = 0.9e-9
+"""Seconds that its table takes, by levels, ways squared and blocks cubed."""
 
 
 def from_policies(best: Incumbent) -> None:
     """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
     for name in ("chen", "mutwo"):
         try:
-            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=max(1.0, 0.25 * best.left()))
+            charge(50 * STEP * best.facts.count)
+            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=math.inf)
         except BudgetInfeasible:
             continue
         best.offer(plan.schedule.ops, name)
@@ -137,11 +144,14 @@ def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float
         if best.left() < until or len(options[-1]) < len(prices):
             return False
     passes = Passes(blocks, options)
+    charge(STEP * len(prices) ** 2 / 2 * facts.count)
     room = best.budget - facts.problem.resident_bytes
     for share in shares:
-        if best.left() < until:
+        table = TABLE * LEVELS * passes.ways**2 * blocks.count**3
+        if best.left() < until or best.left() < 2 * table:
             break
-        decision = Nested(blocks, passes, max(1, int(room * share)), levels=200).decision()
+        charge(table)
+        decision = Nested(blocks, passes, max(1, int(room * share)), levels=LEVELS).decision()
         if decision is not None:
             best.offer_decision(decision, f"{blocks.count} nested blocks in {share:.0%} of the room")
     return best.extra < before

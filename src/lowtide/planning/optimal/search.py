@@ -1,7 +1,5 @@
 """The order of the search: proofs first, then candidates from the cheapest on, then improvement."""
 
-import time
-
 from lowtide.planning.optimal.candidates import (
     byte_price,
     from_annealing,
@@ -17,6 +15,7 @@ from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of, simulate
@@ -27,24 +26,22 @@ BOUNDING = 0.15
 """Share of the time that is left for a better bound where a few instants cannot give a plan."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
-SHARE = 0.7
-"""Share of the time limit after which no new work is begun."""
+CUT = "cut off by the clock: another run may differ"
 
 
 def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
-    began = time.perf_counter()
+    meter = Meter.of(time_limit)
     peak_of(problem, problem.program)  # refuses what cannot be simulated
-    facts = Facts(problem)
-    best = Incumbent(facts, budget, began + SHARE * time_limit, seed, progress)
-    note = search(best)
+    best = Incumbent(Facts(problem), budget, meter, seed, progress)
+    with metered(meter):
+        note = search(best)
     if best.order is None:
         alive = simulate(problem, best.floor_order).alive
         raise BudgetInfeasible(problem, budget, floor=best.floor, proven=False, blockers=alive)
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
-    seconds = time.perf_counter() - began
-    return judged(problem, best.order, budget, policy="optimal", seconds=seconds, bound=bound, note=note)
+    return judged(problem, best.order, budget, policy="optimal", seconds=meter.spent(), bound=bound, note=note)
 
 
 def search(best: Incumbent) -> str:
@@ -67,6 +64,7 @@ def search(best: Incumbent) -> str:
     ranked = ranked_instants(facts, budget, most=80 if facts.count <= SMALL else 8, seconds=2.0)
     if is_impossible(ranked[0][0]):
         _refuse(best)
+    best.raise_bound(ranked[0][0])
     from_policies(best)
     near = True
     for relaxed, instant in ranked[:2]:
@@ -83,7 +81,7 @@ def search(best: Incumbent) -> str:
     if near:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
     else:
-        best.deadline -= BOUNDING * best.whole
+        best.meter.whole -= BOUNDING * best.whole
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
@@ -93,7 +91,7 @@ def search(best: Incumbent) -> str:
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
     if not near:  # two instants bound more than one, also where their own order is of no use
-        best.deadline += BOUNDING * best.whole
+        best.meter.whole += BOUNDING * best.whole
         if any(op.optional for op in problem.ops):
             from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
         elif not best.closed and best.left() > 1:
@@ -106,6 +104,8 @@ def search(best: Incumbent) -> str:
             break
     if best.closed:
         return "proven best"
+    if best.meter.cut:
+        return CUT
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
