@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lowtide.planning.optimal.anneal import Annealing
+from lowtide.planning.optimal.beam import Beam
 from lowtide.planning.optimal.blocks import find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
@@ -157,21 +158,35 @@ def from_nested(best: Incumbent, most: int, price: float, shares: Sequence[float
     return best.extra < before
 
 
+def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
+    """Ways through the program that hold what fits, the narrow beams first; they get through where anything does."""
+    for width in widths:
+        if best.closed or best.left() < 0.5 * best.whole:
+            return
+        order = Beam(best.facts, best.budget, best.seed).search(width)
+        if order is None:
+            return
+        best.offer(order, f"a beam of {width}")
+
+
 def from_annealing(best: Incumbent) -> None:
     """Small problems by simulated annealing: first for a fit, with excess ever dearer, then cooler from the best."""
     facts = best.facts
     moves = min(30_000, 3_000_000 // facts.count)
 
+    fits = False
+
     def late() -> bool:
         return best.left() < ANNEALING_LEFT * best.whole
 
     for attempt, (weight, hot) in enumerate(((0.5, 0.02), (2.0, 0.02), (4.0, 0.1), (4.0, 0.1), (10.0, 0.3))):
-        if best.closed or late() or (best.order is not None and attempt > 1):
+        if best.closed or late() or (fits and attempt > 1):
             break
         annealing = Annealing(facts, best.budget, best.seed + attempt)
         annealing.begin(facts.problem.program)
         annealing.run(moves, weight=weight, hot=hot, cold=hot / 1000, enough=late)
         best.offer(annealing.best or annealing.least_order, "annealing")
+        fits = fits or annealing.best is not None
     for attempt in range(4):
         if best.closed or best.order is None or late():
             break

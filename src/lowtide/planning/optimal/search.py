@@ -3,6 +3,7 @@
 from lowtide.planning.optimal.candidates import (
     byte_price,
     from_annealing,
+    from_beam,
     from_chain,
     from_instants,
     from_nested,
@@ -13,6 +14,7 @@ from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_b
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
+from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.work import Meter, metered
@@ -26,6 +28,8 @@ BOUNDING = 0.15
 """Share of the time that is left for a better bound where a few instants cannot give a plan."""
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
+TRACED = 12
+"""Ops of which it is tried to prove that their inputs cannot be at hand together."""
 CUT = "cut off by the clock: another run may differ"
 
 
@@ -66,6 +70,8 @@ def search(best: Incumbent) -> str:
         _refuse(best)
     best.raise_bound(ranked[0][0])
     from_policies(best)
+    if best.order is None:
+        from_beam(best, (1,))
     near = True
     for relaxed, instant in ranked[:2]:
         if relaxed < 0.97 * ranked[0][0]:
@@ -110,8 +116,10 @@ def search(best: Incumbent) -> str:
 
 
 def _refuse_hopeless(best: Incumbent) -> None:
-    """One op that alone needs more than the budget."""
+    """One op that alone needs more than the budget, or whose inputs cannot all be at hand within it."""
     o = hopeless_op(best.facts, best.budget)
+    if o is None:
+        o = impossible_op(best.facts, best.budget, ops=TRACED, sets=50)
     if o is None:
         return
     problem = best.facts.problem
