@@ -30,6 +30,8 @@ class Incumbent:
     """Extra time of the best order."""
     bound: float = 0.0
     """No order within the budget has less extra time."""
+    rounds: int = 0
+    """How often improvement was begun: each time with other ranges."""
     floor: int = 0
     floor_order: list[int] = field(default_factory=list)
 
