@@ -17,5 +17,9 @@ class BatchMismatch(LowtideError):
     """A batch does not have the shapes and dtypes that the graph was captured for."""
 
 
+class RewriteError(LowtideError):
+    """A rewritten step is not the captured one in another order; a bug in lowtide."""
+
+
 class ProfileError(LowtideError):
     """What was measured contradicts what the graph promises; a bug in lowtide or in a kernel's meta function."""

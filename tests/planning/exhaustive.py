@@ -75,10 +75,11 @@ def _search(problem: Problem, cost: Callable[[float, int, int], float | None]) -
                 continue
             if reads[o] & ~held:
                 continue
-            after = cost(value, o, held_bytes(held | writes[o]) + op.workspace)
-            if after is not None:
-                mark = used | (1 << o if op.optional and op.once else 0)
-                steps.append((after, (nxt, held | writes[o], mark), o))
+            mark = used | (1 << o if op.optional and op.once else 0)
+            for rest in {held, held if op.reuses is None else held & ~(1 << op.reuses)}:
+                after = cost(value, o, held_bytes(rest | writes[o]) + op.workspace)
+                if after is not None:
+                    steps.append((after, (nxt, rest | writes[o], mark), o))
         for after, state_after, ran in steps:
             if after < best.get(state_after, float("inf")):
                 best[state_after] = after

@@ -30,6 +30,9 @@ def live(problem: Problem, order: Sequence[int]) -> list[int]:
         for s, storage in enumerate(problem.storages):
             if storage.resident or (not storage.off_device and _alive(problem, order, step, s)):
                 total += storage.bytes
+        reused = ops[o].reuses
+        if reused is not None and not _later(problem, order, step, reused):
+            total -= problem.storages[reused].bytes
         result.append(total)
     return result
 
@@ -41,6 +44,12 @@ def _alive(problem: Problem, order: Sequence[int], step: int, s: int) -> bool:
         return True
     if not any(s in ops[o].writes for o in order[:step]):
         return False
+    return _later(problem, order, step, s)
+
+
+def _later(problem: Problem, order: Sequence[int], step: int, s: int) -> bool:
+    """Read after the step before it is written again, or kept."""
+    ops = problem.ops
     for o in order[step + 1 :]:
         if s in ops[o].reads:
             return True

@@ -1,5 +1,7 @@
 """Random problems and orders for hypothesis."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from lowtide.planning.problem import Op, Problem, Storage
@@ -23,7 +25,8 @@ def problems(draw: st.DrawFn, max_ops: int = 9, max_storages: int = 12) -> Probl
             storages.append(Storage(draw(sizes), keep=draw(st.integers(0, 5)) == 0))
         once = draw(st.integers(0, 7)) == 0
         workspace = draw(st.sampled_from([0, 0, 0, 1, 4]))
-        ops.append(Op(f"op{len(ops)}", draw(times), tuple(reads), tuple(writes), workspace, once))
+        reuses = draw(_reused(storages, reads, writes))
+        ops.append(Op(f"op{len(ops)}", draw(times), tuple(reads), tuple(writes), workspace, once, reuses=reuses))
     written = [s for op in ops for s in op.writes]
     for _ in range(pairs if written else 0):
         target, small = draw(st.sampled_from(written)), len(storages)
@@ -34,6 +37,20 @@ def problems(draw: st.DrawFn, max_ops: int = 9, max_storages: int = 12) -> Probl
         ops[at:at] = [pack]
         ops.append(unpack)
     return Problem("random", tuple(storages), tuple(ops))
+
+
+def _reused(storages: list[Storage], reads: list[int], writes: list[int]) -> st.SearchStrategy[int | None]:
+    """A storage that an op with one output may take over; the output is given its size."""
+    able = [s for s in reads if not storages[s].resident]
+    if not able or len(writes) != 1:
+        return st.none()
+
+    def sized(s: int | None) -> int | None:
+        if s is not None:
+            storages[writes[0]] = replace(storages[writes[0]], bytes=storages[s].bytes)
+        return s
+
+    return st.sampled_from([None, *able]).map(sized)
 
 
 @st.composite
@@ -49,14 +66,17 @@ def training_problems(draw: st.DrawFn, max_layers: int = 6) -> Problem:
         storages.append(Storage(draw(sizes)))
         skip = [draw(st.sampled_from(activations))] if activations and draw(st.integers(0, 2)) == 0 else []
         workspace = draw(st.sampled_from([0, 0, 3]))
-        ops.append(Op(f"forward{layer}", draw(times), (before, *skip), (len(storages) - 1,), workspace))
+        reads, new = [before, *skip], len(storages) - 1
+        reuses = draw(_reused(storages, reads, [new]))
+        ops.append(Op(f"forward{layer}", draw(times), tuple(reads), (new,), workspace, reuses=reuses))
         before = len(storages) - 1
         activations.append(before)
     gradient = before
     for layer in reversed(range(layers)):
         storages.append(Storage(draw(sizes), keep=layer == 0))
         new = len(storages) - 1
-        ops.append(Op(f"backward{layer}", draw(times), (gradient, activations[layer]), (new,)))
+        reuses = draw(_reused(storages, [gradient, activations[layer]], [new]))
+        ops.append(Op(f"backward{layer}", draw(times), (gradient, activations[layer]), (new,), reuses=reuses))
         gradient = new
         if draw(st.booleans()):
             ops.append(Op(f"update{layer}", draw(times), (gradient,), (), once=True))

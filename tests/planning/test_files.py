@@ -52,7 +52,8 @@ def test_a_problem_survives_the_disk(problem: Problem, tmp_path_factory: pytest.
     path = tmp_path_factory.mktemp("problem") / "p.json"
     save_problem(problem, path)
     assert load_problem(path) == problem
-    assert json.loads(path.read_text())["format"] == "lowtide-problem/1"
+    version = 2 if problem.in_place else 1
+    assert json.loads(path.read_text())["format"] == f"lowtide-problem/{version}"
 
 
 def test_lanes_and_off_device_storages_are_version_2(tmp_path: Path) -> None:
@@ -68,6 +69,50 @@ def test_lanes_and_off_device_storages_are_version_2(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("problem/2", "problem/1"))
     with pytest.raises(ProblemError, match="unknown key 'off_device'"):
         load_problem(path)
+
+
+def test_an_op_that_runs_in_place_is_version_2(tmp_path: Path) -> None:
+    problem = Problem("in place", (Storage(8), Storage(8)), (Op("a", 1, (), (0,)), Op("relu", 2, (0,), (1,), reuses=0)))
+    path = tmp_path / "p.json"
+    save_problem(problem, path)
+    assert json.loads(path.read_text())["format"] == "lowtide-problem/2"
+    assert load_problem(path) == problem
+    path.write_text(path.read_text().replace("problem/2", "problem/1"))
+    with pytest.raises(ProblemError, match="unknown key 'reuses'"):
+        load_problem(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reuses": "0"}, "'reuses' of op 1 must be a whole number, not '0'"),
+        ({"reuses": True}, "'reuses' of op 1 must be a whole number, not True"),
+        ({"reuses": 9}, "op 1 ('relu') reuses storage 9, which it does not read"),
+        ({"reuses": 1}, "op 1 ('relu') reuses storage 1, which is resident"),
+        ({"reuses": 4}, "op 1 ('relu') reuses storage 4, which is off the device"),
+        ({"reuses": 0, "writes": []}, "op 1 ('relu') reuses storage 0, so it must write exactly one storage, not 0"),
+        ({"reuses": 0, "writes": [3]}, "op 1 ('relu') reuses storage 0 for storage 3, which is not of the same bytes"),
+    ],
+)
+def test_an_op_that_cannot_run_in_place_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    content = {
+        "format": "lowtide-problem/2",
+        "storages": [
+            {"bytes": 8},
+            {"bytes": 8, "resident": True},
+            {"bytes": 8},
+            {"bytes": 4},
+            {"bytes": 8, "off_device": True},
+        ],
+        "ops": [
+            {"name": "a", "time": 1, "reads": [], "writes": [0, 4]},
+            {"name": "relu", "time": 1, "reads": [0, 1, 4], "writes": [2]} | changes,
+            {"name": "b", "time": 1, "reads": [], "writes": list({2, 3} - set(changes.get("writes", [2])))},
+        ],
+    }
+    with pytest.raises(ProblemError) as raised:
+        load_problem(written(tmp_path, content))
+    assert words in str(raised.value)
 
 
 def spoiled(**changes: Any) -> dict[str, Any]:

@@ -83,6 +83,35 @@ def test_bytes_off_the_device_do_not_count() -> None:
     assert simulate(problem, (0, 1, 2, 3, 4)).live == (8, 8, 2, 10, 10)
 
 
+IN_PLACE = Problem(
+    "in place",
+    (Storage(10), Storage(10), Storage(1), Storage(2)),
+    (
+        Op("a", 1, (), (0,)),
+        Op("relu", 1, (0,), (1,), workspace=3, reuses=0),
+        Op("b", 1, (1,), (2,)),
+        Op("c", 1, (0, 2), (3,)),
+    ),
+)
+
+
+def test_an_op_runs_in_place_where_nothing_reads_the_instance_again() -> None:
+    out_of_place = simulate(IN_PLACE, (0, 1, 2, 3))
+    assert out_of_place.live == (10, 23, 21, 13)
+    assert out_of_place.alive == ((0, 10), (1, 10))
+    in_place = simulate(IN_PLACE, (0, 1, 2, 0, 3))
+    assert in_place.live == (10, 13, 11, 11, 13)
+    assert (in_place.peak_step, in_place.alive, in_place.workspace) == (1, ((1, 10),), 3)
+
+
+def test_a_kept_storage_is_not_taken_over() -> None:
+    problem = Problem(
+        "kept", (Storage(10, keep=True), Storage(10)), (Op("a", 1, (), (0,)), Op("b", 1, (0,), (1,), reuses=0))
+    )
+    assert simulate(problem, (0, 1)).live == (10, 20)
+    assert simulate(problem, (0, 1, 0)).live == (10, 10, 10)
+
+
 def test_overhead_of_a_program_without_time() -> None:
     problem = Problem("still", (Storage(1),), (Op("a", 0, (), (0,)),))
     assert (overhead_of(problem, 0), overhead_of(problem, 1)) == (0.0, float("inf"))

@@ -1,7 +1,7 @@
 """Profiles made by hand: a chain of layers whose memory is easy to compute."""
 
 from lowtide.records.profile import ActivationRecord, InnerOp, OpRecord, Profile, StorageRecord
-from lowtide.records.words import Phase, Role
+from lowtide.records.words import Phase, Purpose, Role
 
 KIB = 2**10
 
@@ -53,6 +53,9 @@ def chain(layers: int = 3, *, prefix: str = "", model: str = "chain", activation
                 is_random=False,
                 is_effect=phase is Phase.OPTIMIZER,
                 overwrites=None,
+                repeats=phase is not Phase.OPTIMIZER,
+                purpose=Purpose.PROGRAM,
+                alone_B=0,
                 inner=(InnerOp(f"aten.{prefix}add_", layers, 0.5, 64),) if phase is Phase.OPTIMIZER else (),
             )
         )
@@ -112,6 +115,7 @@ def _profile(
         storages=tuple(storages),
         ops=tuple(ops),
         activations=tuple(activations),
+        packs=(),
         transfer=(),
         transfer_tier="disk",
         layers=layers,

@@ -36,6 +36,27 @@ def written_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, A
     return written
 
 
+def can_repeat(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Can `op` run a second time with the same result and without its effect?"""
+    if _named_arguments(op, args, kwargs).get("generator") is not None:
+        return False
+    return op in _SILENT_WRITES or not written_arguments(op, args, kwargs)
+
+
+def repeated_arguments(
+    op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a second run: batch norm computes the same without running statistics to move."""
+    if op not in _SILENT_WRITES or not written_arguments(op, args, kwargs):
+        return args, kwargs
+    _, dropped = _SILENT_WRITES[op]
+    names = [argument.name for argument in op._schema.arguments]
+    return (
+        tuple(None if name in dropped else value for name, value in zip(names, args, strict=False)),
+        {name: None if name in dropped else value for name, value in kwargs.items()},
+    )
+
+
 def in_place_form(op: OpOverload) -> OpOverload:
     """`aten.add_.Tensor` for `aten.add.Tensor`."""
     packet = getattr(aten, op._schema.name.removeprefix("aten::") + "_")

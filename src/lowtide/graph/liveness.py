@@ -62,7 +62,7 @@ def live_bytes(
 
 
 def activation_uses(ops: Sequence[Op], storages: Sequence[Storage]) -> tuple[ActivationUses, ...]:
-    """The uses of every activation, in order of creation."""
+    """The uses of every activation, in order of creation; in a rewritten step, of the instances that backward reads."""
     forward: dict[int, int] = {}
     backward: dict[int, list[int]] = {}
     for op in ops:
@@ -76,5 +76,5 @@ def activation_uses(ops: Sequence[Op], storages: Sequence[Storage]) -> tuple[Act
     return tuple(
         ActivationUses(s.index, s.maker, forward.get(s.index, s.maker), backward[s.index][0], backward[s.index][-1])
         for s in storages
-        if s.role is Role.ACTIVATION and s.maker is not None
+        if s.role is Role.ACTIVATION and s.maker is not None and s.index in backward
     )

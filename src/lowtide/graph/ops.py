@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from lowtide.records.words import Phase, Role
+from lowtide.records.words import Phase, Purpose, Role
+
+RUN = "lowtide_run"
+"""Key of a node's meta in a rewritten step: the op of the captured step that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,17 @@ class Op:
     """It changes something that outlives the step: a buffer, a parameter, the optimizer's state."""
     overwrites: int | None
     """The storage whose bytes its result takes over: eager runs it in place, and nobody reads its input again."""
+    repeats: bool
+    """It can run again with the same result and without its effect, if what it reads is as it was."""
+    purpose: Purpose
     node: fx.Node
     items: tuple[fx.Node, ...]
     """The `getitem` nodes that take its outputs apart."""
+
+    @property
+    def captured_name(self) -> str:
+        """Its own name, or in a rewritten step that of the captured op which it runs."""
+        return str(self.node.meta.get(RUN, self.name))
 
     @property
     def is_update(self) -> bool:

@@ -5,21 +5,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
 from lowtide.graph.effects import in_place_form
 from lowtide.graph.ops import Op, run_ends
-from lowtide.graph.update import update
+from lowtide.graph.update import Ledger, update
 
+FILE_NAME = "<lowtide program>"
+"""Of the generated code, in tracebacks."""
 _PLAIN = (int, float, bool, str, type(None))
 
 
 @dataclass(frozen=True)
 class Program:
-    """Source and function of `step(inputs, optimizer, keep)`, which returns the graph's outputs.
+    """Source and function of `step(inputs, ledger)`, which returns the graph's outputs.
 
     It runs `below_autograd`. `inputs` is a list that the program empties, so that nothing is held
     longer than needed.
@@ -27,6 +28,8 @@ class Program:
 
     source: str
     run: Callable[..., list[Any]]
+    rank_of_line: dict[int, int]
+    """Which op each line of the source belongs to."""
 
 
 def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
@@ -58,10 +61,11 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
     results = list(output.args[0])
     names: dict[str, Any] = {"update": update, "set_grad_mode": set_grad_mode}
     placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
-    lines = ["def step(inputs, optimizer, keep):"]
+    lines = ["def step(inputs, ledger):"]
     lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
     mode: bool | None = None
     ends = run_ends(ops)
+    rank_of_line: dict[int, int] = {}
     for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
         if mode != grad_mode_of(op.phase):
             mode = grad_mode_of(op.phase)
@@ -71,38 +75,47 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
         elif ends[op.rank] == op.rank:
             together: list[Any] = [other.node.args for other in ops[: op.rank + 1] if ends.get(other.rank) == op.rank]
             parameters, gradients = ([node for args in together for node in args[k]] for k in (0, 1))
-            lines.append(f"    update(optimizer, {text_of(parameters, names)}, {text_of(gradients, names)}, keep)")
+            given = [text_of(parameters, names), text_of(gradients, names), *keywords_text(op.node, names)]
+            lines.append(f"    update(ledger, {', '.join(given)})")
         if op.items:
             lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]
             lines.append(f"    del {op.node.name}")
         if dead:
             lines.append(f"    del {', '.join(dead)}")
+        rank_of_line |= dict.fromkeys(range(max(rank_of_line, default=3) + 1, len(lines) + 1), op.rank)
     lines.append(f"    return [{', '.join(text_of(value, names) for value in results)}]")
     source = "\n".join(lines) + "\n"
     scope = dict(names)
-    exec(compile(source, "<lowtide program>", "exec"), scope)
-    return Program(source, scope["step"])
+    exec(compile(source, FILE_NAME, "exec"), scope)
+    return Program(source, scope["step"], rank_of_line)
 
 
 def call_text(op: Op, names: dict[str, Any]) -> str:
     """The line of Python that runs `op`; what it refers to is added to `names`."""
     function = function_of(op)
-    name = str(function).replace(".", "_")
-    names[name] = function._op
+    name = str(function).replace(".", "_") if isinstance(function, OpOverload) else function.__name__
+    names[name] = function._op if isinstance(function, OpOverload) else function
     return f"{op.node.name} = {name}({arguments_text(op.node, names)})"
 
 
-def function_of(op: Op) -> OpOverload:
+def function_of(op: Op) -> Callable[..., Any]:
     """What runs for `op`: the op itself, or its in-place form where its first argument dies with it."""
     target = op.node.target
+    assert callable(target)
+    if op.overwrites is None:
+        return target
     assert isinstance(target, OpOverload)
-    return target if op.overwrites is None else in_place_form(target)
+    return in_place_form(target)
 
 
 def arguments_text(node: fx.Node, names: dict[str, Any]) -> str:
     """The arguments of `node` as Python source."""
-    arguments = [text_of(argument, names) for argument in node.args]
-    return ", ".join(arguments + [f"{key}={text_of(value, names)}" for key, value in node.kwargs.items()])
+    return ", ".join([*(text_of(argument, names) for argument in node.args), *keywords_text(node, names)])
+
+
+def keywords_text(node: fx.Node, names: dict[str, Any]) -> list[str]:
+    """The keyword arguments of `node` as Python source."""
+    return [f"{key}={text_of(value, names)}" for key, value in node.kwargs.items()]
 
 
 def text_of(value: Any, names: dict[str, Any]) -> str:
@@ -123,15 +136,16 @@ def text_of(value: Any, names: dict[str, Any]) -> str:
 
 
 def prepare(
-    op: Op, values: dict[str, Any], optimizer: torch.optim.Optimizer
+    op: Op, values: dict[str, Any], ledger: Ledger
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Function and arguments of one op, with `values` by node name: the program, a line at a time."""
     node = op.node
     args = fx.node.map_arg(node.args, lambda argument: values[argument.name])
     kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument.name])
     if node.target is update:
-        return update, (optimizer, *args), {}
-    return function_of(op)._op, args, kwargs
+        return update, (ledger, *args), kwargs
+    function = function_of(op)
+    return function._op if isinstance(function, OpOverload) else function, args, kwargs
 
 
 def store(op: Op, made: Any, values: dict[str, Any]) -> None:

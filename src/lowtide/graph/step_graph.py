@@ -15,8 +15,10 @@ from lowtide.graph.dispatch import below_autograd
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
+from lowtide.graph.packing import Packing, packings
 from lowtide.graph.program import Program, write_program
-from lowtide.graph.update import Kept
+from lowtide.graph.update import Ledger, Micro, UpdateForm
+from lowtide.records.words import Role
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,14 @@ class StepGraph:
     layers: tuple[str, ...]
     """Paths of the modules that own parameters."""
     loose: tuple[Tensor, ...]
-    """Parameters that get a gradient although the optimizer does not hold them."""
+    """Parameters whose gradient the graph returns: those that the optimizer does not hold, or all in the first of
+    several micro-steps."""
     extra: pytree.TreeSpec
     """The structure of what the loss function returned beside the loss."""
     example: Any
     """The batch that it was captured with; profiling runs on it."""
+    ending: UpdateForm
+    """What becomes of the gradients."""
 
     def __call__(self, batch: Any, *, keep_gradients: bool = False) -> Any:
         """Run one training step on `batch`; returns the detached loss.
@@ -46,14 +51,25 @@ class StepGraph:
         Where the loss function returned a tuple, all of it comes back. With `keep_gradients` every parameter's
         gradient is left in `.grad`, as eager training leaves it; without, it is dropped once the parameter has moved.
         """
-        inputs = [*self.residents, *self.form.tensors(batch)]
-        kept: Kept | None = [] if keep_gradients else None
-        self.optimizer.zero_grad(set_to_none=True)
+        ledger = Ledger(self.optimizer, [] if keep_gradients else None)
+        if not self.ending.adds:
+            self.optimizer.zero_grad(set_to_none=True)
+        result = self.run(self.form.tensors(batch), ledger)
+        for parameter, gradient in ledger.keep or ():
+            parameter.grad = gradient
+        return result
+
+    def run(self, batch: Sequence[Tensor], ledger: Ledger) -> Any:
+        """The step on the tensors of a batch; `ledger` says afterwards, or after an exception, what has moved."""
         with below_autograd():
-            loss, *rest = self.program.run(inputs, self.optimizer, kept)
+            loss, *rest = self.program.run([*self.residents, *batch], ledger)
         loose = [rest.pop() for _ in self.loose][::-1]
-        for parameter, gradient in (*(kept or ()), *zip(self.loose, loose, strict=True)):
-            parameter.grad = gradient if keep_gradients else None
+        for parameter, gradient in zip(self.loose, loose, strict=True):
+            if self.ending.micro is Micro.FIRST:
+                parameter.grad = gradient
+            elif ledger.keep is not None:
+                ledger.keep.append((parameter, gradient))
+        del loose
         if not self.extra.num_leaves:
             return loss
         return (loss, *pytree.tree_unflatten(rest, self.extra))
@@ -66,7 +82,14 @@ class StepGraph:
     @cached_property
     def lifetimes(self) -> dict[int, Lifetime]:
         """When each storage that is not resident is alive."""
-        return lifetimes(self.ops, self.storages, frozenset(self._kept()))
+        return lifetimes(self.ops, self.storages, self.kept)
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """The storages that must be alive at the end: those of the graph's outputs."""
+        output = next(node for node in self.graph.nodes if node.op == "output")
+        names = {node.name for node in output.all_input_nodes}
+        return frozenset(made.storage for op in self.ops for made in op.outputs if made.name in names)
 
     @cached_property
     def live_bytes(self) -> list[int]:
@@ -78,6 +101,16 @@ class StepGraph:
         """Every activation with its uses, in order of creation."""
         return activation_uses(self.ops, self.storages)
 
+    @cached_property
+    def packings(self) -> tuple[Packing, ...]:
+        """The activations that can be kept in fewer bytes."""
+        return packings(self.ops, self.storages)
+
+    @property
+    def has_state(self) -> bool:
+        """Does the optimizer hold tensors from its first step on?"""
+        return any(storage.role is Role.OPTIMIZER_STATE for storage in self.storages)
+
     @property
     def resident_bytes(self) -> int:
         """Parameters, buffers, optimizer state, batch."""
@@ -87,11 +120,6 @@ class StepGraph:
     def device(self) -> torch.device:
         """Where the step runs."""
         return self.residents[0].device
-
-    def _kept(self) -> Sequence[int]:
-        output = next(node for node in self.graph.nodes if node.op == "output")
-        names = {node.name for node in output.all_input_nodes}
-        return [made.storage for op in self.ops for made in op.outputs if made.name in names]
 
     def __str__(self) -> str:
         return listing(self)

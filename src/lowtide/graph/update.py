@@ -1,10 +1,13 @@
 """The optimizer's update as an op of the graph: the user's own optimizer, on some of its parameters."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from lowtide.graph.dispatch import as_the_user
@@ -25,28 +28,48 @@ _INDEPENDENT = {
 }
 
 
-class Split(StrEnum):
-    """How far a step of an optimizer can be taken apart without changing what it does."""
+class Micro(StrEnum):
+    """Which part of an accumulation a step is: gradients of several calls add up before the parameters move."""
 
-    PARAMETER = "parameter"
-    GROUP = "group"
-    WHOLE = "whole"
+    ONLY = "only"
+    """There is no accumulation: one call is one whole step."""
+    FIRST = "first"
+    """Leaves its gradients in `.grad`."""
+    NEXT = "next"
+    """Adds its gradients to those in `.grad`."""
+    LAST = "last"
+    """Adds its gradients, then the parameters move."""
 
 
-def split_of(optimizer: Optimizer) -> Split:
-    """One op per parameter where that is what eager does; per group for the foreach form, whose temporaries are of all
-    parameters of a group at once; one op in all where hooks or code of others want to see the step as a whole."""
+@dataclass(frozen=True, slots=True)
+class UpdateForm:
+    """How a step ends."""
+
+    micro: Micro = Micro.ONLY
+    clip: float | None = None
+    """The norm that all gradients together are clipped to before the parameters move."""
+
+    @property
+    def moves(self) -> bool:
+        """Do the parameters move?"""
+        return self.micro in (Micro.ONLY, Micro.LAST)
+
+    @property
+    def adds(self) -> bool:
+        """Are there gradients of earlier calls?"""
+        return self.micro in (Micro.NEXT, Micro.LAST)
+
+
+def is_separable(optimizer: Optimizer) -> bool:
+    """Can each parameter be updated on its own without changing what the optimizer does? Not where hooks or code of
+    others want to see the step as a whole."""
     hooked = (
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
         or _global_optimizer_pre_hooks
         or _global_optimizer_post_hooks
     )
-    if type(optimizer) not in _INDEPENDENT or hooked:
-        return Split.WHOLE
-    if any(_is_foreach(group) for group in optimizer.param_groups):
-        return Split.GROUP
-    return Split.PARAMETER
+    return type(optimizer) in _INDEPENDENT and not hooked
 
 
 def _is_foreach(group: dict[str, object]) -> bool:
@@ -73,36 +96,92 @@ def describe(optimizer: Optimizer) -> str:
 def parts(optimizer: Optimizer, updated: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """The parameters with a gradient (`updated`) that one update op takes together, in the optimizer's order."""
     wanted = {id(p) for p in updated}
-    groups = [[p for p in group["params"] if id(p) in wanted] for group in optimizer.param_groups]
-    match split_of(optimizer):
-        case Split.PARAMETER:
-            yield from ([p] for group in groups for p in group)
-        case Split.GROUP:
-            yield from (group for group in groups if group)
-        case Split.WHOLE:
-            yield [p for group in groups for p in group]
+    held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in wanted]
+    if is_separable(optimizer):
+        yield from ([p] for p in held)
+    elif held:
+        yield held
 
 
 Kept = list[tuple[Tensor, Tensor]]
 
 
+@dataclass
+class Ledger:
+    """The optimizer in one run of a step: which parameters it has moved so far, and who wants to see the gradients."""
+
+    optimizer: Optimizer
+    keep: Kept | None = None
+    """Takes the gradients, which are dropped otherwise."""
+    moved: list[Tensor] = field(default_factory=list)
+    moving: Sequence[Tensor] = ()
+    """Parameters that are being moved at the moment."""
+    norm: Tensor | None = None
+    """Of all gradients together, before they were clipped."""
+    _group: dict[int, int] = field(default_factory=dict)
+
+    def step(self) -> None:
+        """One `optimizer.step()`."""
+        self.optimizer.step()
+
+    @contextmanager
+    def only(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Show the optimizer `parameters` alone: it would pass over the others anyway, one by one."""
+        groups = self.optimizer.param_groups
+        if not self._group:
+            self._group = {id(p): k for k, group in enumerate(groups) for p in group["params"]}
+        if len(parameters) == len(self._group) or not is_separable(self.optimizer):
+            yield
+            return
+        shown: list[list[Tensor]] = [[] for _ in groups]
+        for parameter in parameters:
+            shown[self._group[id(parameter)]].append(parameter)
+        everything = [group["params"] for group in groups]
+        try:
+            for group, some in zip(groups, shown, strict=True):
+                group["params"] = some
+            yield
+        finally:
+            for group, all_ in zip(groups, everything, strict=True):
+                group["params"] = all_
+
+
 def update(
-    optimizer: Optimizer, parameters: Sequence[Tensor], gradients: Sequence[Tensor], keep: Kept | None = None
+    ledger: Ledger,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    *,
+    add: bool = False,
+    move: bool = True,
+    clip: tuple[float, int] | None = None,
 ) -> None:
     """One `optimizer.step()` that moves `parameters` only: optimizers pass over parameters without a gradient.
 
-    The gradients are gone afterwards, unless `keep` takes them.
+    The gradients are gone afterwards, unless the ledger keeps them. With `add` they are added to what `.grad` holds;
+    without `move` that is all. `clip` gives a norm and how many of the parameters it is taken over.
     """
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
+        if add and parameter.grad is not None:
+            parameter.grad.add_(gradient)
+        else:
+            parameter.grad = gradient
+    if not move:
+        return
+    ledger.moving = parameters
+    kept = [(p, p.grad) for p in parameters if p.grad is not None] if ledger.keep is not None else []
     try:
         with as_the_user():
-            optimizer.step()
+            if clip is not None:
+                ledger.norm = clip_grad_norm_(parameters[: clip[1]], clip[0])
+            with ledger.only(parameters):
+                ledger.step()
     finally:
         for parameter in parameters:
             parameter.grad = None
-    if keep is not None:
-        keep.extend(zip(parameters, gradients, strict=True))
+    ledger.moving = ()
+    ledger.moved.extend(parameters)
+    if ledger.keep is not None:
+        ledger.keep.extend(kept)
 
 
 def state_tensors(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:

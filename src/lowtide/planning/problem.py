@@ -43,6 +43,8 @@ class Op:
     """No part of the program: a schedule may use it anywhere, or never."""
     lane: str = COMPUTE
     """Ops of another lane than `compute` overlap with it."""
+    reuses: int | None = None
+    """A storage it reads whose bytes its output takes over where nothing reads that instance after it."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,16 @@ class Problem:
     def writes(self) -> tuple[tuple[int, ...], ...]:
         """Per op: the storages it writes."""
         return tuple(op.writes for op in self.ops)
+
+    @cached_property
+    def reuses(self) -> tuple[int, ...]:
+        """Per op: the storage whose bytes its output takes over where the op is its last reader, -1 for none."""
+        return tuple(-1 if op.reuses is None else op.reuses for op in self.ops)
+
+    @cached_property
+    def in_place(self) -> bool:
+        """Can any op run in place?"""
+        return any(op.reuses is not None for op in self.ops)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -143,6 +155,7 @@ class Problem:
         except InputError as error:
             raise ProblemError(str(error)) from error
         _verify_writers(self)
+        _verify_reuse(self)
         _verify_order(self)
 
 
@@ -196,6 +209,27 @@ def _verify_writers(problem: Problem) -> None:
             raise ProblemError(f"{problem.storage_label(s)} is not resident and no op writes it")
         if storage.keep and not storage.resident and s not in writer:
             raise ProblemError(f"{problem.storage_label(s)} must be kept, but only optional ops write it")
+
+
+def _verify_reuse(problem: Problem) -> None:
+    """An op that runs in place has one output, as large as the storage it takes over."""
+    for o, op in enumerate(problem.ops):
+        if op.reuses is None:
+            continue
+        label = problem.op_label(o)
+        if type(op.reuses) is not int or op.reuses not in op.reads:
+            raise ProblemError(f"{label} reuses storage {shown(op.reuses)}, which it does not read")
+        named, storage = problem.storage_label(op.reuses), problem.storages[op.reuses]
+        if storage.resident or storage.off_device:
+            where = "resident" if storage.resident else "off the device"
+            raise ProblemError(f"{label} reuses {named}, which is {where}")
+        if len(op.writes) != 1:
+            raise ProblemError(f"{label} reuses {named}, so it must write exactly one storage, not {len(op.writes)}")
+        written = problem.storages[op.writes[0]]
+        if written.off_device or written.bytes != storage.bytes:
+            raise ProblemError(
+                f"{label} reuses {named} for {problem.storage_label(op.writes[0])}, which is not of the same bytes"
+            )
 
 
 def _verify_order(problem: Problem) -> None:

@@ -1,4 +1,4 @@
-"""Problems on disk: `lowtide-problem/1`, and `/2` where ops stand on lanes or storages live off the device."""
+"""Problems on disk: `lowtide-problem/1`, and `/2` where ops stand on lanes or in place, or storages off the device."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from lowtide.planning.reading import (
     check_time,
     expect_format,
     flag,
+    id_field,
     id_list,
     list_field,
     object_of,
@@ -56,7 +57,7 @@ def _parse(content: dict[str, Any], *, extended: bool) -> Problem:
     ops = []
     for o, entry in enumerate(list_field(content, "ops", "the file")):
         where = f"op {o}"
-        record = object_of(entry, where, (*_OP_KEYS, "lane") if extended else _OP_KEYS)
+        record = object_of(entry, where, (*_OP_KEYS, "lane", "reuses") if extended else _OP_KEYS)
         if "time" not in record:
             raise ProblemError(f"{where} has no 'time'")
         ops.append(
@@ -69,6 +70,7 @@ def _parse(content: dict[str, Any], *, extended: bool) -> Problem:
                 once=flag(record, "once", where),
                 optional=flag(record, "optional", where),
                 lane=text_field(record, "lane", where, COMPUTE),
+                reuses=id_field(record, "reuses", where),
             )
         )
     return Problem(text_field(content, "name", "the file"), tuple(storages), tuple(ops))
@@ -77,6 +79,7 @@ def _parse(content: dict[str, Any], *, extended: bool) -> Problem:
 def save_problem(problem: Problem, path: Path) -> None:
     """Write `problem`, as version 1 where it needs no more than that."""
     extended = bool(problem.lanes) or any(storage.off_device for storage in problem.storages)
+    extended = extended or any(op.reuses is not None for op in problem.ops)
     storages: list[dict[str, Any]] = []
     for storage in problem.storages:
         flags = {key: True for key in ("resident", "keep", "off_device") if getattr(storage, key)}
@@ -87,6 +90,7 @@ def save_problem(problem: Problem, path: Path) -> None:
         entry |= {"workspace": op.workspace} if op.workspace else {}
         entry |= {key: True for key in ("once", "optional") if getattr(op, key)}
         entry |= {"lane": op.lane} if op.lane != COMPUTE else {}
+        entry |= {"reuses": op.reuses} if op.reuses is not None else {}
         ops.append(entry)
     content = {"format": FORMATS[extended], "name": problem.name, "storages": storages, "ops": ops}
     write_text(path, json.dumps(content, separators=(",", ":")) + "\n")

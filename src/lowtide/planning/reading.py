@@ -77,6 +77,16 @@ def id_list(record: dict[str, Any], key: str, where: str) -> tuple[int, ...]:
     return tuple(values)
 
 
+def id_field(record: dict[str, Any], key: str, where: str) -> int | None:
+    """The whole number under `key`, None where absent."""
+    if key not in record:
+        return None
+    value = record[key]
+    if type(value) is not int:
+        raise InputError(f"{key!r} of {where} must be a whole number, not {shown(value)}")
+    return value
+
+
 def object_of(value: object, where: str, keys: Iterable[str]) -> dict[str, Any]:
     """`value` as an object that has no other keys than `keys`."""
     if not isinstance(value, dict):

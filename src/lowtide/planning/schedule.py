@@ -26,7 +26,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Every write of an order yields an instance of a storage, alive from step `born` to step `last`."""
+    """Every write of an order yields an instance of a storage, alive from step `born` to step `last`.
+
+    That is its last read, or the step before it where the reader runs in place and takes over its bytes.
+    """
 
     storage: list[int]
     born: list[int]
@@ -65,7 +68,16 @@ def instances(problem: Problem, order: Sequence[int]) -> Instances:
     _verify_first_runs(problem, first)
     for s in problem.kept:
         last[newest[s]] = end
-    return Instances(storage, born, last)
+    return Instances(storage, born, counted_until(problem, order, storage, last))
+
+
+def counted_until(problem: Problem, order: Sequence[int], storage: list[int], last: list[int]) -> list[int]:
+    """Per instance the last step at which its bytes count: one less where its last reader runs in place."""
+    if not problem.in_place:
+        return last
+    taken = [problem.reuses[o] for o in order]
+    taken.append(-1)
+    return [step - (taken[step] == s) for s, step in zip(storage, last, strict=True)]
 
 
 def _verify_first_runs(problem: Problem, first: list[int]) -> None:

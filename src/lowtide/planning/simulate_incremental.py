@@ -118,7 +118,7 @@ class IncrementalTimeline:
                 self._total[born : min(last + 1, self._count)] += size
 
     def _lives(self, s: int) -> list[tuple[int, int]]:
-        """(first, last) step of every instance of `s`."""
+        """(first, last) step of every instance of `s`; the last is no more counted where its reader runs in place."""
         spans: list[tuple[int, int]] = []
         for position, step in sorted((int(self._position[step]), step) for step in self._touching[s]):
             if s in self._problem.writes[self._step_op[step]]:
@@ -134,7 +134,18 @@ class IncrementalTimeline:
             if not spans:
                 raise ScheduleError(f"nothing writes {self._problem.storage_label(s)}, which must be kept")
             spans[-1] = (spans[-1][0], self._count)
-        return spans
+        return [(born, last - self._takes(last, s)) for born, last in spans]
+
+    def _takes(self, position: int, s: int) -> bool:
+        """Does the op at a step run in place on `s` where it is its last reader?"""
+        return position < self._count and self._problem.reuses[self.op_at(position)] == s
+
+    def _dies(self, position: int, s: int) -> bool:
+        """Is the instance of `s` that the step reads not read again?"""
+        later = [(int(self._position[step]), step) for step in self._touching[s] if self._position[step] > position]
+        if not later:
+            return s not in self._kept
+        return s in self._problem.writes[self._step_op[min(later)[1]]]
 
     def _check_runs(self, o: int) -> None:
         """The op runs as often as it may, and for the first time where the program order wants it."""
@@ -163,6 +174,9 @@ class IncrementalTimeline:
             follower = self.op_at(position)
             born = sum(problem.sizes[s] for s in problem.writes[follower] if s not in affected)
             base = int(self._total[position]) - problem.workspaces[follower] - born
+            taken = problem.reuses[follower]
+            if taken >= 0 and taken not in affected and self._dies(position, taken):
+                base += problem.sizes[taken]
         else:
             base = problem.resident_bytes + sum(problem.sizes[s] for s in problem.kept if s not in affected)
         if count == len(self._total):

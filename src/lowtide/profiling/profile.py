@@ -14,7 +14,17 @@ from lowtide.graph.ops import run_ends
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
-from lowtide.profiling.runs import Facts, OpByOp, PlainRun, run_op_by_op, run_plain, run_to_learn, state_bytes
+from lowtide.profiling.packs import pack_records
+from lowtide.profiling.runs import (
+    Facts,
+    OpByOp,
+    PlainRun,
+    as_captured,
+    run_op_by_op,
+    run_plain,
+    run_to_learn,
+    state_bytes,
+)
 from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
@@ -25,19 +35,29 @@ Progress = Callable[[int, int, str], None]
 
 
 def profile(
-    graph: StepGraph, batch: Any = None, *, warmup: int = 1, runs: int = 3, progress: Progress | None = None
+    graph: StepGraph,
+    batch: Any = None,
+    *,
+    warmup: int = 1,
+    runs: int = 3,
+    quick: bool = False,
+    through: StepGraph | None = None,
+    progress: Progress | None = None,
 ) -> Profile:
     """Run `graph` op by op on real tensors (the captured batch, or `batch`) and measure.
 
     `warmup` runs are thrown away; of the `runs` measured ones the median is kept, with the spread. Between them the
     plain program runs, which gives the step's time and peak in the same session. Parameters, buffers, optimizer and
-    random generators are afterwards as they were before.
+    random generators are afterwards as they were before. With `quick` the plain program runs only once, and transfers
+    are not measured. `through` is the same step rewritten to need less memory: its runs are measured instead, and the
+    captured step's time and peak are what they add up to.
     """
     if warmup < 1 or runs < 1:
         raise InputError(f"a profile needs at least one warm-up and one measured run, not {warmup} and {runs}")
     tensors = graph.form.tensors(graph.example if batch is None else batch)
     clock, meter = clock_for(graph.device), meter_for(graph.device)
-    done, total = 0, len(graph.ops) * (warmup + runs)
+    runner = through or graph
+    done, total = 0, len(runner.ops) * (warmup + runs)
 
     def tick(what: str) -> None:
         nonlocal done
@@ -48,17 +68,21 @@ def profile(
     measured: list[OpByOp] = []
     plain = []
     with untouched(graph):
-        run_plain(graph, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
+        if not quick:
+            run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
+        facts = run_to_learn(runner, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
         state = state_bytes(graph)
-        facts = run_to_learn(graph, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
         for _ in range(warmup - 1):
-            run_op_by_op(graph, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
+            run_op_by_op(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
         for number in range(1, runs + 1):
             label = f"run {number} of {runs}"
             measured.append(
-                run_op_by_op(graph, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
+                run_op_by_op(runner, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
             )
-            plain.append(run_plain(graph, tensors, clock, meter))
+            if through is None and (not quick or number == runs):
+                plain.append(run_plain(graph, tensors, clock, meter))
+    if through is not None:
+        facts, measured = as_captured(graph, through, facts, measured)
     known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
     unforeseen = {name: size for name, size in state.items() if name not in known}
     sizes = [
@@ -68,11 +92,13 @@ def profile(
         for storage in graph.storages
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
-    tier, transfer = measure_transfer(graph.device, largest)
+    tier, transfer = ("", ()) if quick else measure_transfer(graph.device, largest)
+    packs = pack_records(graph, clock, meter)
     workspaces = _workspaces(graph, measured, plain, sizes)
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
     resident += sum(unforeseen.values())
+    ops = _op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values()))
     return Profile(
         model=type(graph.model).__name__,
         optimizer=describe(graph.optimizer),
@@ -86,12 +112,13 @@ def profile(
         threads=torch.get_num_threads(),
         warmup=warmup,
         runs=runs,
-        step_ms=median(run.time for run in plain),
-        step_spread_ms=max(run.time for run in plain) - min(run.time for run in plain),
-        step_peak_B=resident + max(run.peak for run in plain),
+        step_ms=median(run.time for run in plain) if plain else sum(times),
+        step_spread_ms=max(run.time for run in plain) - min(run.time for run in plain) if plain else 0.0,
+        step_peak_B=resident + max(run.peak for run in plain) if plain else max(op.peak_mem_B for op in ops),
         storages=_storage_records(graph, sizes, unforeseen),
-        ops=_op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values())),
+        ops=ops,
         activations=activation_records(graph, times, sizes, transfer),
+        packs=packs,
         transfer=transfer,
         transfer_tier=tier,
         layers=graph.layers,
@@ -108,7 +135,10 @@ def _workspaces(graph: StepGraph, measured: list[OpByOp], plain: list[PlainRun],
         together.setdefault(end, []).append(rank)
     for number, (_, ranks) in enumerate(sorted(together.items())):
         largest = max(ranks, key=found.__getitem__)
-        found[largest] = max(found[largest], *(run.steps[number] for run in plain))
+        if plain:
+            found[largest] = max(found[largest], *(run.steps[number] for run in plain))
+        else:  # a for-loop holds one parameter's temporaries until the next one's are there
+            found[largest] = sum(sorted((found[rank] for rank in ranks), reverse=True)[:2])
     return found
 
 
@@ -171,6 +201,9 @@ def _op_records(
                 is_random=op.is_random,
                 is_effect=op.is_effect,
                 overwrites=op.overwrites,
+                repeats=op.repeats,
+                purpose=op.purpose,
+                alone_B=max((run.taken[op.rank].peak for run in measured), default=0) if op.is_update else 0,
                 inner=facts.inner.get(op.rank, ()),
             )
         )

@@ -16,9 +16,10 @@ from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, se
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import state_tensors, update
+from lowtide.graph.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
+from lowtide.records.words import Purpose
 
 Tick = Callable[[Op], None]
 
@@ -57,12 +58,12 @@ def no_collection() -> Iterator[None]:
 def run_op_by_op(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> OpByOp:
     """One iteration, an op at a time; values die exactly where they die in the program."""
     measured = OpByOp()
-    values = _inputs(graph, batch)
+    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
     output = next(node for node in graph.graph.nodes if node.op == "output")
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
             set_grad_mode(grad_mode_of(op.phase))
-            function, args, kwargs = prepare(op, values, graph.optimizer)
+            function, args, kwargs = prepare(op, values, ledger)
             meter.start()
             clock.start()
             made = function(*args, **kwargs)
@@ -80,7 +81,7 @@ def run_op_by_op(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter:
 def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: Tick) -> Facts:
     """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
     facts = Facts()
-    values = _inputs(graph, batch)
+    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
     owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
     ending: dict[int, list[int]] = {}
     for storage, life in graph.lifetimes.items():
@@ -89,7 +90,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
             set_grad_mode(grad_mode_of(op.phase))
-            function, args, kwargs = prepare(op, values, graph.optimizer)
+            function, args, kwargs = prepare(op, values, ledger)
             if op.node.target is update:
                 with as_the_user(), InnerOps(meter) as inner:
                     made = function(*args, **kwargs)
@@ -108,6 +109,21 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
     return facts
 
 
+def as_captured(
+    graph: StepGraph, through: StepGraph, facts: Facts, measured: Sequence[OpByOp]
+) -> tuple[Facts, list[OpByOp]]:
+    """What runs of the rewritten `through` say about the captured `graph`: the first run of every op counts."""
+    first = {op.captured_name: op for op in reversed(through.ops) if op.purpose is Purpose.PROGRAM}
+    chosen = [first[op.name] for op in graph.ops]
+    known = Facts()
+    for op, ran in zip(graph.ops, chosen, strict=True):
+        known.bytes |= {s: facts.bytes[t] for s, t in zip(op.makes, ran.makes, strict=True) if t in facts.bytes}
+        if ran.rank in facts.inner:
+            known.inner[op.rank] = facts.inner[ran.rank]
+    picked = [OpByOp([run.times[op.rank] for op in chosen], [run.taken[op.rank] for op in chosen]) for run in measured]
+    return known, picked
+
+
 def state_bytes(graph: StepGraph) -> dict[str, int]:
     """Bytes of the optimizer's state as it is after a step, by `parameter.key`: what a foreign optimizer makes is not
     known before."""
@@ -120,7 +136,7 @@ def state_bytes(graph: StepGraph) -> dict[str, int]:
     }
 
 
-class _Weighed:
+class _Weighed(Ledger):
     """The optimizer in a plain run: notes how many bytes each of its steps takes, a whole run of updates at a time.
 
     A for-loop holds the temporaries of one parameter until those of the next are there, so a step takes more than
@@ -128,7 +144,7 @@ class _Weighed:
     """
 
     def __init__(self, optimizer: Optimizer, meter: Meter) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._meter = meter
         self._base = 0
         self._peak = 0
@@ -137,7 +153,7 @@ class _Weighed:
     def step(self) -> None:
         """One `optimizer.step()`."""
         self._note()
-        self._optimizer.step()
+        super().step()
         self.steps.append(self._note().peak)
 
     def _note(self) -> Taken:
@@ -171,7 +187,7 @@ def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Me
     with no_collection(), below_autograd():
         meter.start()
         clock.start()
-        out = graph.program.run(inputs, weighed, None)
+        out = graph.program.run(inputs, weighed)
         time = clock.stop()
         peak = weighed.total()
     del out

@@ -24,7 +24,12 @@ def measure_transfer(device: torch.device, largest: int) -> tuple[str, tuple[Tra
 
 
 def transfer_ms(samples: Sequence[TransferSample], size: int) -> float:
-    """Time of one transfer of `size` bytes in the slower direction, between the measured sizes and beyond them."""
+    """Time of one transfer of `size` bytes in the slower direction, between the measured sizes and beyond them.
+
+    0 where nothing was measured.
+    """
+    if not samples:
+        return 0.0
     times = [max(sample.out_ms, sample.in_ms) for sample in samples]
     place = bisect_left([sample.bytes for sample in samples], size)
     if place == 0:

@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.words import Phase, Role
+from lowtide.records.words import Phase, Purpose, Role
 
-FORMAT = "lowtide-profile/1"
+FORMAT = "lowtide-profile/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,12 @@ class OpRecord:
     is_effect: bool
     overwrites: int | None
     """The storage whose bytes its result takes over, an in-place op; that storage ends before this op."""
+    repeats: bool
+    """It can run again with the same result and without its effect."""
+    purpose: Purpose
+    """Part of the program, or put there by a plan."""
+    alone_B: int
+    """Of an update: its workspace when it runs by itself, not as part of one `optimizer.step()`."""
     inner: tuple[InnerOp, ...]
     """Of an optimizer update: the aten ops inside it."""
 
@@ -119,6 +125,21 @@ class TransferSample:
 
 
 @dataclass(frozen=True, slots=True)
+class PackRecord:
+    """An activation that can be kept in fewer bytes, and what that was measured to cost."""
+
+    storage: int
+    kind: str
+    """`bits`, or the integer type of the packed form."""
+    bytes: int
+    """Of the packed form."""
+    pack_ms: float
+    unpack_ms: float
+    pack_workspace_B: int
+    unpack_workspace_B: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerRow:
     """All ops of one phase that belong to one layer (a module that owns parameters)."""
 
@@ -155,6 +176,7 @@ class Profile:
     storages: tuple[StorageRecord, ...]
     ops: tuple[OpRecord, ...]
     activations: tuple[ActivationRecord, ...]
+    packs: tuple[PackRecord, ...]
     transfer: tuple[TransferSample, ...]
     transfer_tier: str
     """Where the swapped bytes go: `disk` for CPU tensors, `host` for CUDA tensors."""

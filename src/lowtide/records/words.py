@@ -1,4 +1,4 @@
-"""The project's vocabulary for phases and roles."""
+"""The project's vocabulary for phases, roles and purposes."""
 
 from enum import StrEnum
 
@@ -9,6 +9,17 @@ class Phase(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+
+
+class Purpose(StrEnum):
+    """Why an op stands in a step: it is part of the program, or a plan put it there."""
+
+    PROGRAM = "program"
+    RECOMPUTE = "recompute"
+    PACK = "pack"
+    UNPACK = "unpack"
+    STATE = "state"
+    """Notes the random generator's state, for an op that will be run again."""
 
 
 class Role(StrEnum):

@@ -10,10 +10,10 @@ from torch._ops import OpOverload
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from lowtide.graph.effects import is_random, written_arguments
+from lowtide.graph.effects import can_repeat, is_random, written_arguments
 from lowtide.graph.ops import Op, Storage, TensorMade
 from lowtide.graph.update import expected_state, update
-from lowtide.records.words import Phase, Role
+from lowtide.records.words import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
 
 
@@ -52,13 +52,23 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def assemble(
-    graph: fx.Graph, inputs: Sequence[InputTensor], optimizer: Optimizer, gradients: Sequence[fx.Node]
+    graph: fx.Graph,
+    inputs: Sequence[InputTensor],
+    optimizer: Optimizer,
+    gradients: Sequence[fx.Node],
+    *,
+    adds: bool = False,
 ) -> tuple[tuple[Op, ...], tuple[Storage, ...]]:
-    """The ops and storages of `graph`, whose placeholders are `inputs` in this order."""
+    """The ops and storages of `graph`, whose placeholders are `inputs` in this order.
+
+    With `adds` there are gradients of earlier micro-steps, in `.grad` of every parameter that an update moves.
+    """
     storages = _Storages()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     _add_residents(storages, placeholders, inputs)
     state = _add_state(storages, inputs, optimizer)
+    if adds:
+        _add_earlier_gradients(storages, graph, state)
     ranks: dict[int, int] = {}
     ops: list[Op] = []
     for node in graph.nodes:
@@ -106,6 +116,8 @@ def assemble(
                 is_random=is_random(node.target),
                 is_effect=bool(changed),
                 overwrites=None,
+                repeats=can_repeat(node.target, node.args, dict(node.kwargs)),
+                purpose=Purpose.PROGRAM,
                 node=node,
                 items=items,
             )
@@ -139,6 +151,16 @@ def _add_state(storages: _Storages, inputs: Sequence[InputTensor], optimizer: Op
     }
 
 
+def _add_earlier_gradients(storages: _Storages, graph: fx.Graph, state: dict[str, list[int]]) -> None:
+    """Storages of `.grad`, beside the optimizer's state: an update reads and writes them."""
+    for node in graph.nodes:
+        if node.target is update:
+            for parameter in node.args[0]:
+                name, value = parameter.meta["lowtide_name"], parameter.meta["val"]
+                size = value.numel() * value.element_size()
+                state.setdefault(name, []).append(storages.add(f"{name}.grad", size, Role.GRADIENT, resident=True))
+
+
 def _update_op(rank: int, node: fx.Node, origin: Origin, storages: _Storages, state: dict[str, list[int]]) -> Op:
     parameters: list[fx.Node] = node.args[0]  # type: ignore[assignment]
     gradients: list[fx.Node] = node.args[1]  # type: ignore[assignment]
@@ -169,6 +191,8 @@ def _update_op(rank: int, node: fx.Node, origin: Origin, storages: _Storages, st
         is_random=False,
         is_effect=True,
         overwrites=None,
+        repeats=False,
+        purpose=Purpose.PROGRAM,
         node=node,
         items=(),
     )

@@ -1,14 +1,16 @@
 """`lowtide.capture`: one whole training iteration as one graph."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import parts, update
+from lowtide.graph.update import Micro, UpdateForm, parts, update
 from lowtide.records.words import Phase, Role
 from lowtide.tracing.assemble import InputTensor, assemble
 from lowtide.tracing.cleanup import (
@@ -28,6 +30,51 @@ from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
 
 
+@dataclass(frozen=True)
+class Traced:
+    """Forward and backward of one iteration, without an ending."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    form: BatchForm
+    example: Any
+    graph: fx.Graph
+    given: tuple[InputTensor, ...]
+    """The graph's inputs, the batch last."""
+    gradients: tuple[str, ...]
+    """Names of the parameters whose gradients are the graph's last outputs."""
+    extra: pytree.TreeSpec
+
+    def finish(self, ending: UpdateForm) -> StepGraph:
+        """The whole step."""
+        graph = fx.Graph()
+        copied: dict[fx.Node, fx.Node] = {}
+        results = graph.graph_copy(self.graph, copied)
+        graph.output(results)
+        by_name = {x.name: x.tensor for x in self.given}
+        assert isinstance(results, list)
+        nodes = results[len(results) - len(self.gradients) :]
+        gradients = dict(zip(self.gradients, nodes, strict=True))
+        loose = _add_updates(graph, self.model, self.optimizer, by_name, gradients, ending)
+        graph.lint()
+        ops, storages = assemble(graph, self.given, self.optimizer, list(gradients.values()), adds=ending.adds)
+        layers = (path for path, module in self.model.named_modules() if any(True for _ in module.parameters(False)))
+        return StepGraph(
+            model=self.model,
+            optimizer=self.optimizer,
+            form=self.form,
+            graph=graph,
+            ops=ops,
+            storages=storages,
+            residents=tuple(x.tensor for x in self.given[: len(self.given) - len(self.form.tensor_paths)]),
+            layers=tuple(layers),
+            loose=loose,
+            extra=self.extra,
+            example=self.example,
+            ending=ending,
+        )
+
+
 def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> StepGraph:
     """Capture forward, backward and optimizer of one training step as one graph.
 
@@ -35,6 +82,11 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
     scalar loss; without it the model's output has `.loss` or is itself the loss. Nothing runs and nothing of the
     user's changes: tracing works on tensors without data. What cannot be captured raises CaptureError.
     """
+    return trace(model, optimizer, batch, loss).finish(UpdateForm())
+
+
+def trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> Traced:
+    """The part of `capture` that takes long; several endings can be put to it."""
     refuse_types(model, optimizer)
     form = BatchForm.of(batch)
     tensors = form.tensors(batch)
@@ -65,22 +117,7 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
     drop_dead(graph)
     gather_outputs(graph)
     write_early(graph)
-    loose = _add_updates(graph, optimizer, by_name, gradients)
-    graph.lint()
-    ops, storages = assemble(graph, given, optimizer, list(gradients.values()))
-    return StepGraph(
-        model=model,
-        optimizer=optimizer,
-        form=form,
-        graph=graph,
-        ops=ops,
-        storages=storages,
-        residents=tuple(x.tensor for x in given[: len(given) - len(tensors)]),
-        layers=tuple(path for path, module in model.named_modules() if any(True for _ in module.parameters(False))),
-        loose=loose,
-        extra=joint.extra,
-        example=batch,
-    )
+    return Traced(model, optimizer, form, batch, graph, tuple(given), tuple(gradients), joint.extra)
 
 
 def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) -> None:
@@ -112,9 +149,14 @@ def _take_gradients(graph: fx.Graph, trainable: Sequence[str], by_name: dict[str
 
 
 def _add_updates(
-    graph: fx.Graph, optimizer: Optimizer, by_name: dict[str, Tensor], gradients: dict[str, fx.Node]
+    graph: fx.Graph,
+    model: nn.Module,
+    optimizer: Optimizer,
+    by_name: dict[str, Tensor],
+    gradients: dict[str, fx.Node],
+    ending: UpdateForm,
 ) -> tuple[Tensor, ...]:
-    """Append the optimizer's updates; returns the parameters with a gradient that the optimizer does not hold."""
+    """Append the updates; returns the parameters whose gradients the graph gives back instead."""
     output = next(node for node in graph.nodes if node.op == "output")
     results = list(output.args[0])
     results = results[: len(results) - len(gradients)]
@@ -122,12 +164,26 @@ def _add_updates(
     inputs = {node.meta["lowtide_name"]: node for node in graph.nodes if node.op == "placeholder"}
     where = user_line()
     updated: set[str] = set()
+    options: dict[str, Any] = {key: value for key, value in (("add", ending.adds),) if value}
+    together_parts: list[list[Tensor]] = list(parts(optimizer, [by_name[name] for name in gradients]))
+    if ending.micro is Micro.FIRST:
+        together_parts = []
+    elif ending.micro is Micro.NEXT:
+        together_parts = [[by_name[name]] for name in gradients]
+        options["move"] = False
+    elif ending.clip is not None:
+        own = [p for p in model.parameters() if id(p) in names]
+        outside = [by_name[name] for name in gradients if all(by_name[name] is not p for p in own)]
+        together_parts = [[*own, *outside]]
+        options["clip"] = (ending.clip, len(own))
     calls = max((n.meta[ORIGIN].call for n in graph.nodes if n.meta.get(ORIGIN)), default=0)
-    for part in parts(optimizer, [by_name[name] for name in gradients]):
+    for part in together_parts:
         together = [names[id(p)] for p in part]
         calls += 1
         with graph.inserting_before(output):
-            node = graph.call_function(update, ([inputs[n] for n in together], [gradients[n] for n in together]))
+            node = graph.call_function(
+                update, ([inputs[n] for n in together], [gradients[n] for n in together]), options
+            )
         module = together[0].rpartition(".")[0] if len(together) == 1 else ""
         node.meta[ORIGIN] = Origin(Phase.OPTIMIZER, module, where, calls)
         label = together[0] if len(together) == 1 else "all" if len(together) == len(gradients) else f"group_{calls}"

@@ -1,5 +1,6 @@
 """The parts of the optimal policy, each against the simulator or by hand."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.decision import read_off
 from lowtide.planning.optimal.facts import Facts, live_bytes
 from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
 from lowtide.planning.optimal.options import span_options, undominated
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
@@ -62,6 +64,48 @@ def test_live_bytes_are_the_simulators(problem: Problem, data: st.DataObject) ->
     verify(problem, Schedule(tuple(pruned)))
     assert simulate(problem, pruned).peak <= simulate(problem, order).peak
     assert simulate(problem, pruned).time <= simulate(problem, order).time
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=training_problems(), data=st.data())
+def test_lifetimes_know_what_leaving_out_a_run_does(problem: Problem, data: st.DataObject) -> None:
+    order = list(problem.program)
+    for _ in range(data.draw(st.integers(1, 6))):
+        step = data.draw(st.integers(1, len(order)))
+        able = [o for o in order[:step] if not problem.ops[o].once]
+        if able:
+            order.insert(step, data.draw(st.sampled_from(able)))
+    facts = Facts(problem)
+    lifetimes = Lifetimes(facts, order)
+    for step in data.draw(st.permutations(extra_steps(facts, order))):
+        changes = lifetimes.removal(step)
+        if changes is not None:
+            lifetimes.remove(step, changes)
+            left = lifetimes.live[np.array(lifetimes.alive)]
+            assert tuple(left.tolist()) == simulate(problem, lifetimes.remaining()).live
+
+
+def test_an_instant_lets_its_op_run_in_place() -> None:
+    problem = Problem(
+        "in place",
+        (Storage(10), Storage(10), Storage(10), Storage(1, keep=True)),
+        (
+            Op("a", 5, (), (0,)),
+            Op("b", 3, (0,), (1,), reuses=0),
+            Op("c", 1, (1,), (2,), reuses=1),
+            Op("d", 1, (0, 2), (3,)),
+        ),
+    )
+    facts = Facts(problem)
+    assert [int(size) for size in facts.least] == [10, 10, 10, 21]
+    outcome = Model(facts, 19, [1], certify=True).solve(seconds=5)
+    assert outcome.objective == pytest.approx(5)
+    assert outcome.decision is not None
+    order = build(facts, outcome.decision)
+    assert order is not None
+    assert simulate(problem, order).live == (10, 10, 10, 20, 21)
+    assert read_off(facts, order, [1, 2]).stored == (frozenset(), frozenset())
+    assert Model(facts, 21, [1, 2], certify=True).solve(seconds=5).objective == pytest.approx(0)
 
 
 def test_what_an_order_stores_can_be_read_off_and_built_again() -> None:

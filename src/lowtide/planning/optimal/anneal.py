@@ -29,6 +29,7 @@ class Annealing:
         self.times = [problem.times[o] for o in program]
         self.workspaces = [problem.workspaces[o] for o in program]
         self.again = [not problem.ops[o].once for o in program]
+        self.reuses = [problem.reuses[o] for o in program]
         self.sizes, self.kept = problem.sizes, problem.kept
         self.scale = problem.base_time or 1.0
         self.gaps: dict[int, set[int]] = {}
@@ -107,7 +108,8 @@ class Annealing:
         change = [0] * (end + 2)
         for s, low, high in zip(storage, born, last, strict=True):
             change[low] += sizes[s]
-            change[high + 1] -= sizes[s]
+            taken = high < end and self.reuses[steps[high][0]] == s
+            change[high + 1 - taken] -= sizes[s]
         workspaces = self.workspaces
         live = [size + workspaces[k] for size, (k, _) in zip(accumulate(change), steps, strict=False)]
         self.steps, self.born, self.last, self.storage, self.live = steps, born, last, storage, live

@@ -68,12 +68,14 @@ class Blocks:
     @cached_property
     def behind(self) -> Bytes:
         """Bytes of what the program itself writes after the peak, alive at each position, without workspaces."""
-        facts, sizes = self.facts, self.facts.problem.sizes
+        facts, sizes, reuses = self.facts, self.facts.problem.sizes, self.facts.problem.reuses
         change = np.zeros(facts.count + 2, dtype=np.int64)
         for s, k in facts.born.items():
             if k >= self.peak:
                 change[k] += sizes[s]
-                change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+                last = min(facts.count, facts.needs.get(s, [k])[-1])
+                taken = last < facts.count and reuses[facts.problem.program[last]] == s
+                change[last + 1 - taken] -= sizes[s]
         return np.asarray(np.cumsum(change)[: facts.count])
 
 

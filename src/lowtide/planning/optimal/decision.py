@@ -9,7 +9,7 @@ from lowtide.planning.optimal.work import STEP, charge
 
 @dataclass(frozen=True)
 class Decision:
-    """`stored[j]` is alive while position `instants[j]` runs; `runs[j]` run again after it, before the next."""
+    """`stored[j]` counts while position `instants[j]` runs; `runs[j]` run again after it, before the next."""
 
     instants: tuple[int, ...]
     stored: tuple[frozenset[int], ...]
@@ -48,6 +48,6 @@ def read_off(facts: Facts, order: Sequence[int], instants: Sequence[int]) -> Dec
     for s, start, end in zip(storage, born, last, strict=True):
         if end > start:
             for j, step in step_of.items():
-                if start < step <= end:
+                if start < step <= end and not (step == end and problem.reuses[order[step]] == s):
                     stored[j].add(s)
     return Decision(tuple(instants), tuple(map(frozenset, stored)), tuple(map(frozenset, runs)))

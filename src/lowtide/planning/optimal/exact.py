@@ -71,17 +71,20 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
             if held >> i & 1:
                 _reach(best, came, queue, (done, held ^ 1 << i, used), cost, state, -1)
         for o, op in enumerate(ops):
-            if reads[o] & ~held or size(held | writes[o]) + op.workspace > budget:
+            if reads[o] & ~held:
                 continue
-            after = held | writes[o] & useful
             k = place.get(o)
-            if k == done:
-                _reach(best, came, queue, (done + 1, after, used), cost, state, o)
-            elif op.once and (k is not None or used >> o & 1):
-                continue
-            elif k is None or k < done:
-                mark = used | 1 << o if op.once else used
-                _reach(best, came, queue, (done, after, mark), cost + times[o], state, o)
+            for rest in (held,) if op.reuses is None else (held, held & ~bit[op.reuses]):
+                if size(rest | writes[o]) + op.workspace > budget:
+                    continue
+                after = rest | writes[o] & useful
+                if k == done:
+                    _reach(best, came, queue, (done + 1, after, used), cost, state, o)
+                elif op.once and (k is not None or used >> o & 1):
+                    continue
+                elif k is None or k < done:
+                    mark = used | 1 << o if op.once else used
+                    _reach(best, came, queue, (done, after, mark), cost + times[o], state, o)
     return Exact(None, True)
 
 

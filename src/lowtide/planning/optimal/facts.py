@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.problem import Problem
+from lowtide.planning.schedule import counted_until
 
 Bytes = NDArray[np.int64]
 
@@ -83,7 +84,7 @@ class Facts:
 
     @cached_property
     def least(self) -> Bytes:
-        """Per op the bytes that any schedule has alive while it runs."""
+        """Per op the bytes that any schedule has alive while it runs, in place where it can."""
         problem, sizes = self.problem, self.problem.sizes
         return np.array(
             [
@@ -91,6 +92,7 @@ class Facts:
                 + problem.workspaces[o]
                 + sum(sizes[s] for s in problem.reads[o])
                 + sum(sizes[s] for s in problem.writes[o])
+                - (sizes[problem.reuses[o]] if problem.reuses[o] >= 0 else 0)
                 for o in range(len(problem.ops))
             ],
             dtype=np.int64,
@@ -103,7 +105,7 @@ def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
     newest = [-1] * len(problem.storages)
     born: list[int] = []
     last: list[int] = []
-    size: list[int] = []
+    storage: list[int] = []
     for step, o in enumerate(order):
         for s in reads[o]:
             last[newest[s]] = step
@@ -111,14 +113,14 @@ def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
             newest[s] = len(born)
             born.append(step)
             last.append(step)
-            size.append(sizes[s])
+            storage.append(s)
     end = len(order)
     for s in problem.kept:
         last[newest[s]] = end
     change = np.zeros(end + 2, dtype=np.int64)
-    weight = np.array(size, dtype=np.int64)
+    weight = np.array([sizes[s] for s in storage], dtype=np.int64)
     np.add.at(change, np.array(born, dtype=np.int64), weight)
-    np.subtract.at(change, np.array(last, dtype=np.int64) + 1, weight)
+    np.subtract.at(change, np.array(counted_until(problem, order, storage, last), dtype=np.int64) + 1, weight)
     workspaces = problem.workspaces
     extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=end)
     return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)

@@ -75,7 +75,10 @@ class Model:
 
     def _steady(self, s: int, j: int) -> bool:
         """Is `s` stored at instant j exactly if it was at the one before?"""
-        if self.certify or any(self._may_run(o, j - 1) for o in self.facts.problem.producers[s]):
+        problem = self.facts.problem
+        if problem.reuses[problem.program[self.instants[j]]] == s:
+            return False
+        if self.certify or any(self._may_run(o, j - 1) for o in problem.producers[s]):
             return False
         return self.around is None or (s in self.around.stored[j - 1]) == (s in self.around.stored[j])
 
@@ -116,7 +119,7 @@ class Model:
             else:
                 first = 0.0 if j or s in born else facts.first_time(s)
                 keep[s] = self.program.column(first)
-            if s in now:
+            if s in now and s != problem.reuses[op]:
                 self.program.lower[keep[s]] = 1.0
         makers = sorted({o for s in closure for o in problem.producers[s]})
         self.keep.append(keep)

@@ -63,6 +63,11 @@ class Lifetimes:
         readers = self.readers[instance]
         return readers[-1] if readers else self.born[instance]
 
+    def until(self, instance: int, last: int) -> int:
+        """The last step at which an instance counts whose last read is at `last`: one less where that is in place."""
+        taken = last < len(self.order) and self.facts.problem.reuses[self.order[last]] == self.storage[instance]
+        return last - taken
+
     def removal(self, step: int) -> list[tuple[int, int, int]] | None:
         """(from, to, bytes) changes of live bytes if the run at `step` were left out; None where it must stay."""
         sizes = self.facts.problem.sizes
@@ -74,12 +79,12 @@ class Lifetimes:
             before = self.previous[instance]
             if before < 0:
                 return None
-            changes.append((self.last(before) + 1, step, sizes[self.storage[instance]]))
+            changes.append((self.until(before, self.last(before)) + 1, step, sizes[self.storage[instance]]))
         for instance in self.read[step]:
             readers = self.readers[instance]
             if readers[-1] == step:
                 until = readers[-2] if len(readers) > 1 else self.born[instance]
-                changes.append((until + 1, step, -sizes[self.storage[instance]]))
+                changes.append((self.until(instance, until) + 1, step, -sizes[self.storage[instance]]))
         return changes
 
     def remove(self, step: int, changes: list[tuple[int, int, int]]) -> None:

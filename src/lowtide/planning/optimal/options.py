@@ -125,7 +125,9 @@ def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
         for s in problem.writes[o]:
             own.add(s)
             live += problem.sizes[s]
-        peak = max(peak, live + problem.workspaces[o])
+        r = problem.reuses[o]
+        taken = problem.sizes[r] if r in own and last[r] == k and r not in saved and r not in beyond else 0
+        peak = max(peak, live - taken + problem.workspaces[o])
         for s in {*problem.reads[o], *problem.writes[o]}:
             if s in own and last[s] == k and s not in saved and s not in beyond:
                 live -= problem.sizes[s]
@@ -169,7 +171,9 @@ def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int], onward: frozen
             if s in inside and s not in alive:
                 alive.add(s)
                 live += problem.sizes[s]
-        peak = max(peak, live + int(blocks.behind[k]) + problem.workspaces[o])
+        r = problem.reuses[o]
+        taken = problem.sizes[r] if r in alive and last[r] == step else 0
+        peak = max(peak, live - taken + int(blocks.behind[k]) + problem.workspaces[o])
         for s in {*problem.reads[o], *problem.writes[o]}:
             if s in alive and last[s] == step:
                 alive.discard(s)

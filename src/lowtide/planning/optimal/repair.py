@@ -125,10 +125,11 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
             readers = lifetimes.readers[instance]
             if readers and readers[-1] >= step:
                 idle = max((r for r in readers if r < step), default=lifetimes.born[instance])
-                changes.append((idle + 1, -sizes[s]))
-                low = min(low, idle + 1)
+                start = lifetimes.until(instance, idle) + 1
+                changes.append((start, -sizes[s]))
+                low = min(low, start)
     for instance in extended:
-        start = lifetimes.last(instance) + 1
+        start = lifetimes.until(instance, lifetimes.last(instance)) + 1
         changes.append((start, sizes[lifetimes.storage[instance]]))
         low = min(low, start)
     if low == step:

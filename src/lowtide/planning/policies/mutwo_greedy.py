@@ -206,6 +206,7 @@ def program_live(phases: Phases) -> npt.NDArray[np.int64]:
         born = phases.position[o]
         change[born] += problem.sizes[s]
         last = end - 1 if problem.storages[s].keep else max([born, *phases.uses[s][-1:]])
-        change[last + 1] -= problem.sizes[s]
+        taken = not problem.storages[s].keep and problem.reuses[problem.program[last]] == s
+        change[last + 1 - taken] -= problem.sizes[s]
     workspace = np.array([problem.workspaces[o] for o in problem.program], dtype=np.int64)
     return np.asarray(np.cumsum(change)[:end] + workspace + problem.resident_bytes)

@@ -1,0 +1,102 @@
+"""A plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
+
+from dataclasses import dataclass
+
+from lowtide.records.step_plan import StepPlan
+from lowtide.reporting.module_groups import module_groups
+from lowtide.units import format_bytes, format_ms
+
+_GROUPS = 24
+
+
+@dataclass
+class _Row:
+    """One group of modules."""
+
+    kept: int = 0
+    recomputed: int = 0
+    packed: int = 0
+    recompute_ms: float = 0.0
+    pack_ms: float = 0.0
+
+    def cells(self) -> list[str]:
+        return [
+            *(format_bytes(size) if size else "-" for size in (self.kept, self.recomputed, self.packed)),
+            *(format_ms(ms) if ms else "-" for ms in (self.recompute_ms, self.pack_ms)),
+        ]
+
+
+def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
+    """All of it as text."""
+    head = [
+        f"{plan.step.model}, {plan.step.optimizer}, {'; '.join(plan.step.batch)}",
+        f"budget            {format_bytes(plan.budget)} ({plan.budget:,} bytes)",
+        f"peak, as captured {format_bytes(plan.unplanned_peak)} ({plan.unplanned_peak:,} bytes)",
+    ]
+    if not plan.rewritten:
+        return (
+            "\n".join([*head, "Everything fits as it is: nothing is rewritten, the step costs nothing extra."]) + "\n"
+        )
+    head.append(f"peak, predicted   {format_bytes(plan.peak)} ({plan.peak:,} bytes)")
+    if measured_peak is not None:
+        head.append(
+            f"peak, measured    {format_bytes(measured_peak)} ({measured_peak:,} bytes), "
+            f"{measured_peak / plan.peak - 1:+.2%} of the prediction"
+        )
+    base = plan.problem.base_time or 1.0
+    head += [
+        f"time, predicted   {plan.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
+        f"packing {plan.pack_time / base:.2%}; no schedule takes less than {plan.bound:+.2%}",
+        f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
+        f"updates           {_updates(plan)}",
+        "",
+    ]
+    at = plan.exact.ops[plan.exact_order[plan.timeline.peak_step]]
+    largest = [f"{plan.exact.storages[s].name or s} {format_bytes(size)}" for s, size in plan.timeline.alive[:4]]
+    tail = [
+        "",
+        f"At the predicted peak ({at.name}, step {plan.timeline.peak_step} of {len(plan.exact_order)}): residents "
+        f"{format_bytes(plan.timeline.resident)}, workspace {format_bytes(plan.timeline.workspace)}, "
+        f"alive {', '.join(largest)}" + (", ..." if len(plan.timeline.alive) > len(largest) else ""),
+    ]
+    return "\n".join([*head, *_table(plan), *tail]) + "\n"
+
+
+def _updates(plan: StepPlan) -> str:
+    updates = [o for o in plan.order if plan.actions[o].act == "update"]
+    if len(updates) < 2:
+        return "all parameters at the end, in one optimizer.step()"
+    count = sum(len(plan.actions[o].ranks) for o in updates)
+    return f"{count} parameters in {len(updates)} parts, each as soon as its gradients are complete"
+
+
+def _table(plan: StepPlan) -> list[str]:
+    """Bytes and times by module; activations count where they are made, runs where their op belongs."""
+    modules = [record.module for record in plan.actions]
+    group = dict(zip(range(len(modules)), module_groups(modules, _GROUPS), strict=True))
+    rows: dict[str, _Row] = {}
+    for fate in plan.fates:
+        row = rows.setdefault(group[fate.op], _Row())
+        setattr(row, fate.what, getattr(row, fate.what) + plan.problem.storages[fate.storage].bytes)
+    for o, count in plan.runs.items():
+        row = rows.setdefault(group[o], _Row())
+        if plan.problem.ops[o].optional:
+            row.pack_ms += count * plan.problem.times[o]
+        else:
+            row.recompute_ms += (count - 1) * plan.problem.times[o]
+    total = _Row()
+    for row in rows.values():
+        for name in vars(row):
+            setattr(total, name, getattr(total, name) + getattr(row, name))
+    shown = {name: row for name, row in rows.items() if row != _Row()}
+    lines = [["module", "kept", "recomputed", "packed", "recompute time", "pack time"]]
+    lines += [[name or "(root)", *row.cells()] for name, row in shown.items()]
+    lines.append(["all", *total.cells()])
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if k == 0 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]

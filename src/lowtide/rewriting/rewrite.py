@@ -1,0 +1,258 @@
+"""A schedule turned back into a step: runs inserted where it says, values dying where it says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from lowtide.graph.effects import repeated_arguments
+from lowtide.graph.ops import RUN, Op, Storage, TensorMade
+from lowtide.graph.packing import Packing
+from lowtide.graph.replay import generator_state, replay_form
+from lowtide.graph.step_graph import StepGraph
+from lowtide.records.words import Purpose, Role
+from lowtide.rewriting.problem import GENERATOR_BYTES, Act, Fit
+
+
+def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:
+    """`graph` with its ops in `order`, which names ops of the problem; same nodes, same names, where they run once."""
+    runs = [0] * len(graph.ops)
+    for o in order:
+        if fit.actions[o].act is Act.RUN:
+            runs[fit.actions[o].ranks[0]] += 1
+    writer = _Writer(graph, runs)
+    for o in order:
+        action = fit.actions[o]
+        match action.act:
+            case Act.RUN:
+                writer.run(graph.ops[action.ranks[0]])
+            case Act.UPDATE:
+                writer.update([graph.ops[rank] for rank in action.ranks])
+            case Act.PACK:
+                assert action.packing is not None
+                writer.pack(action.packing)
+            case Act.UNPACK:
+                assert action.packing is not None
+                writer.unpack(action.packing)
+    return writer.finish()
+
+
+@dataclass
+class _Writer:
+    """Writes the new graph op by op and knows which instance of each value is the newest."""
+
+    graph: StepGraph
+    runs: Sequence[int]
+    """How often each op of the old graph runs in all."""
+    new: fx.Graph = field(default_factory=fx.Graph)
+    ops: list[Op] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    values: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    """The newest instance of each value of the old graph."""
+    newest: list[int] = field(default_factory=list)
+    """For each old storage the new one that is its newest instance."""
+    viewed: dict[fx.Node, int] = field(default_factory=dict)
+    """For each view of the old graph the new storage that its newest instance looks at."""
+    ran: dict[int, int] = field(default_factory=dict)
+    """For each old op the rank of its first run."""
+    states: dict[int, tuple[fx.Node, int]] = field(default_factory=dict)
+    """The generator's state before the first run of a random op."""
+    packed: dict[int, tuple[fx.Node, int]] = field(default_factory=dict)
+    """For each old storage its newest packed form."""
+
+    def __post_init__(self) -> None:
+        self.newest = [-1] * len(self.graph.storages)
+        for storage in self.graph.storages:
+            if storage.resident:
+                self.newest[storage.index] = self._storage(storage)
+        self._maker = {node: op for op in self.graph.ops for node in (op.node, *op.items)}
+        for node in self.graph.graph.nodes:
+            if node.op == "placeholder":
+                made = self.new.placeholder(node.name)
+                made._rename(node.name)
+                made.meta = dict(node.meta)
+                self.values[node] = made
+
+    def run(self, op: Op) -> None:
+        """One run of an op that is neither view nor update."""
+        again = op.rank in self.ran
+        if op.is_random and not again and self.runs[op.rank] > 1:
+            self._note_state(op)
+        args, kwargs = op.node.args, dict(op.node.kwargs)
+        target: Any = op.node.target
+        if again:
+            assert isinstance(target, OpOverload)
+            args, kwargs = repeated_arguments(target, args, kwargs)
+        given, options = self._map((args, kwargs))
+        if again and op.is_random:
+            given = (self.states[op.rank][0], *given)
+            target = replay_form(op.node.target, self.graph.device)
+        made = [self._storage(self.graph.storages[s]) for s in op.makes]
+        reads = dict.fromkeys(self.newest[s] for s in op.reads)
+        if again and op.is_effect:
+            left_out = {s for s in op.writes if s not in op.makes}
+            reads = dict.fromkeys(self.newest[s] for s in op.reads if s not in left_out)
+        if again and op.is_random:
+            reads[self.states[op.rank][1]] = None
+        for old, new in zip(op.makes, made, strict=True):
+            self.newest[old] = new
+        self._emit(op, target, given, options, tuple(reads), Purpose.RECOMPUTE if again else Purpose.PROGRAM)
+        self.ran.setdefault(op.rank, len(self.ops) - 1)
+
+    def update(self, updates: Sequence[Op]) -> None:
+        """Updates that stand together; what they read is made to hand first, so that nothing comes between them."""
+        mapped = [self._map((op.node.args, dict(op.node.kwargs))) for op in updates]
+        for op, (given, options) in zip(updates, mapped, strict=True):
+            reads = tuple(dict.fromkeys(self.newest[s] for s in op.reads))
+            self._emit(op, op.node.target, given, options, reads, Purpose.PROGRAM)
+            self.ran.setdefault(op.rank, len(self.ops) - 1)
+
+    def pack(self, packing: Packing) -> None:
+        """Make the small form of a value."""
+        target, options = packing.pack
+        old = self._maker[packing.node]
+        size = Storage(0, f"packed_{packing.node.name}", packing.bytes, Role.ACTIVATION, False, None)
+        storage = self._storage(size)
+        node = self._node(target, (self.values[packing.node],), options, f"packed_{packing.node.name}")
+        self.packed[packing.storage] = (node, storage)
+        dtype = "uint8" if packing.small is None else packing.kind
+        count = packing.bytes if packing.small is None else packing.bytes // packing.small.itemsize
+        made = TensorMade(node.name, (count,), dtype, storage, Role.ACTIVATION)
+        self._add(old, node, (), (made,), (self.newest[packing.storage],), (storage,), Purpose.PACK)
+
+    def unpack(self, packing: Packing) -> None:
+        """Make the value from its small form."""
+        target, shape, options = packing.unpack
+        small, source = self.packed[packing.storage]
+        storage = self._storage(self.graph.storages[packing.storage])
+        old = self._maker[packing.node]
+        node = self._node(target, (small, *shape), options, packing.node.name)
+        self.values[packing.node] = node
+        self.newest[packing.storage] = storage
+        described = next(made for made in old.outputs if made.name == packing.node.name)
+        made = replace(described, name=node.name, storage=storage)
+        self._add(old, node, (), (made,), (source,), (storage,), Purpose.UNPACK)
+
+    def finish(self) -> StepGraph:
+        """The new step."""
+        output = next(node for node in self.graph.graph.nodes if node.op == "output")
+        results = self._map((output.args[0],))[0]
+        self.new.output(results)
+        self.new.lint()
+        ops = _with_overwriting(self.ops, self.storages, self.graph, results)
+        return replace(self.graph, graph=self.new, ops=ops, storages=tuple(self.storages))
+
+    def _storage(self, like: Storage) -> int:
+        index = len(self.storages)
+        self.storages.append(replace(like, index=index, maker=None if like.resident else len(self.ops)))
+        return index
+
+    def _map(self, arguments: Any) -> Any:
+        """`arguments` with every node of the old graph replaced by its newest instance, views made anew on demand."""
+        nodes: list[fx.Node] = []
+        fx.node.map_arg(arguments, lambda node: nodes.append(node))
+        for node in nodes:
+            self._at_hand(node)
+        return fx.node.map_arg(arguments, lambda node: self.values[node])
+
+    def _at_hand(self, node: fx.Node) -> None:
+        maker = self._maker.get(node)
+        if maker is None or not maker.is_view:
+            return
+        storage = self.newest[maker.outputs[0].storage]
+        if self.viewed.get(maker.node) == storage:
+            return
+        given, options = self._map((maker.node.args, dict(maker.node.kwargs)))
+        again = maker.rank in self.ran
+        reads = tuple(dict.fromkeys(self.newest[s] for s in maker.reads))
+        purpose = Purpose.RECOMPUTE if again else Purpose.PROGRAM
+        self._emit(maker, maker.node.target, given, options, reads, purpose)
+        self.ran.setdefault(maker.rank, len(self.ops) - 1)
+        self.viewed[maker.node] = storage
+
+    def _node(self, target: Any, args: Any, kwargs: dict[str, Any], name: str) -> fx.Node:
+        return self.new.create_node("call_function", target, tuple(args), kwargs, name=name)
+
+    def _emit(
+        self, op: Op, target: Any, args: Any, kwargs: dict[str, Any], reads: tuple[int, ...], purpose: Purpose
+    ) -> None:
+        """Add a run of `op` to the new graph; its outputs are the newest instances from here on."""
+        node = self._node(target, args, kwargs, op.node.name)
+        node.meta = op.node.meta | {RUN: op.name}
+        self.values[op.node] = node
+        items = []
+        for item in op.items:
+            taken = self._node(item.target, (node, item.args[1]), {}, item.name)
+            taken.meta = dict(item.meta)
+            self.values[item] = taken
+            items.append(taken)
+        names = {old.name: self.values[old].name for old in (op.node, *op.items)}
+        outputs = tuple(
+            replace(made, name=names.get(made.name, made.name), storage=self.newest[made.storage])
+            for made in op.outputs
+        )
+        makes = tuple(self.newest[s] for s in op.makes)
+        effects = () if purpose is Purpose.RECOMPUTE else tuple(s for s in op.writes if s not in op.makes)
+        self._add(op, node, tuple(items), outputs, reads, makes, purpose, effects)
+
+    def _add(
+        self,
+        op: Op,
+        node: fx.Node,
+        items: tuple[fx.Node, ...],
+        outputs: tuple[TensorMade, ...],
+        reads: tuple[int, ...],
+        makes: tuple[int, ...],
+        purpose: Purpose,
+        effects: tuple[int, ...] = (),
+    ) -> None:
+        made_here = purpose in (Purpose.PACK, Purpose.UNPACK, Purpose.STATE)
+        self.ops.append(
+            replace(
+                op,
+                rank=len(self.ops),
+                name=node.name,
+                op=str(node.target) if isinstance(node.target, OpOverload) else op.op,
+                outputs=outputs,
+                reads=reads,
+                writes=(*makes, *(self.newest[s] for s in effects)),
+                makes=makes,
+                forward=None if op.forward is None else self.ran.get(op.forward),
+                is_view=op.is_view and not made_here,
+                is_random=op.is_random and purpose is Purpose.PROGRAM,
+                is_effect=bool(effects),
+                overwrites=op.overwrites if not made_here else None,
+                purpose=purpose,
+                node=node,
+                items=items,
+            )
+        )
+
+    def _note_state(self, op: Op) -> None:
+        """Before the first run of a random op that will be replayed."""
+        storage = self._storage(Storage(0, f"generator_before_{op.name}", GENERATOR_BYTES, Role.OTHER, False, None))
+        node = self._node(generator_state, (self.graph.device,), {}, f"generator_before_{op.name}")
+        self.states[op.rank] = (node, storage)
+        made = TensorMade(node.name, (GENERATOR_BYTES,), "uint8", storage, Role.OTHER)
+        self._add(op, node, (), (made,), (), (storage,), Purpose.STATE)
+
+
+def _with_overwriting(ops: Sequence[Op], storages: Sequence[Storage], graph: StepGraph, results: Any) -> tuple[Op, ...]:
+    """Ops that run in place in the old graph do so in the new one where their input is read for the last time."""
+    last = {s: op.rank for op in ops for s in op.reads}
+    wanted: set[str] = set()
+    fx.node.map_arg(results, lambda node: wanted.add(node.name))
+    kept = {made.storage for op in ops for made in op.outputs if made.name in wanted}
+    place = {made.name: made.storage for op in ops for made in op.outputs}
+    decided = []
+    for op in ops:
+        if op.overwrites is not None:
+            first = op.node.args[0]
+            assert isinstance(first, fx.Node)
+            storage = place[first.name]
+            mine = last[storage] == op.rank and storage not in kept and not storages[storage].resident
+            op = replace(op, overwrites=storage if mine else None)
+        decided.append(op)
+    return tuple(decided)

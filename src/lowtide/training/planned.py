@@ -1,0 +1,183 @@
+"""One kind of step made to fit: captured, measured, planned, rewritten, verified."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from lowtide.errors import InputError, LowtideError
+from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.program import arguments_text
+from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.update import UpdateForm, describe
+from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.simulate import simulate
+from lowtide.records.profile import Profile
+from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
+from lowtide.rewriting.estimate import estimate
+from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states, without_idle_runs
+from lowtide.rewriting.rewrite import rewrite
+from lowtide.rewriting.verify import verify
+from lowtide.units import format_bytes, parse_bytes
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step ready to run; `plan` is None where no budget was given."""
+
+    captured: StepGraph
+    graph: StepGraph
+    """What runs: the captured graph, or the rewritten one."""
+    plan: StepPlan | None
+
+
+class BudgetUnreachable(BudgetInfeasible):
+    """The budget cannot be met: by how much, because of what, and what would help."""
+
+    def __init__(self, cause: BudgetInfeasible, graph: StepGraph, fit: Fit) -> None:
+        self.budget, self.floor, self.proven, self.blockers = cause.budget, cause.floor, cause.proven, cause.blockers
+        known = len(graph.storages)
+        lines = []
+        for s, size in [(s, size) for s, size in cause.blockers if s < known][:3]:
+            maker = graph.storages[s].maker
+            where = graph.ops[maker] if maker is not None else None
+            place = f" ({where.module or 'root'}, {where.source})" if where else ""
+            lines.append(f"{graph.storages[s].name} {format_bytes(size)}{place}")
+        resident = fit.problem.resident_bytes
+        how = "no plan can fit the step into" if cause.proven else "no plan was found that fits the step into"
+        helps = "a smaller batch"
+        if resident > cause.budget:
+            helps = "an optimizer with less state or a smaller model; a smaller batch will not do"
+        elif any(op.is_update and len(op.outputs) > 1 for op in graph.ops):
+            helps += ", or an optimizer that can update parameters one by one (torch's own, no hooks, no clipping)"
+        in_the_way = f"; the largest in the way: {', '.join(lines)}" if lines else ""
+        LowtideError.__init__(
+            self,
+            f"{how} {format_bytes(cause.budget)} ({cause.budget} bytes): the least reachable peak found is "
+            f"{format_bytes(cause.floor)} ({cause.floor} bytes), of which {format_bytes(resident)} are parameters, "
+            f"buffers, optimizer state and the batch{in_the_way}. What would help: {helps}",
+        )
+
+
+def identity(graph: StepGraph) -> Identity:
+    """Which step this is."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        made = ", ".join(f"{made}@{made.storage}" for made in op.outputs)
+        digest.update(f"{op.name} {op.op}({arguments_text(op.node, {})}) {op.reads} -> {made}\n".encode())
+    for storage in graph.storages:
+        digest.update(f"{storage.bytes} {storage.resident}\n".encode())
+    return Identity(
+        model=type(graph.model).__name__,
+        optimizer=describe(graph.optimizer),
+        batch=batch_lines(graph.form),
+        device=graph.device.type,
+        torch=str(torch.__version__),
+        ending=_ending(graph.ending),
+        graph=digest.hexdigest(),
+    )
+
+
+def batch_lines(form: BatchForm) -> tuple[str, ...]:
+    """One line per tensor of a batch."""
+    return tuple(f"{path}: {leaf}" for path, leaf in zip(form.tensor_paths, form.tensor_leaves, strict=True))
+
+
+def _ending(ending: UpdateForm) -> str:
+    return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")
+
+
+def make_plan(graph: StepGraph, profile: Profile, budget: int, *, name: str, time_limit: float, say: Say) -> StepPlan:
+    """Plan the measured step `graph` into `budget` bytes by the policy called `name`."""
+    late = problem_of(graph, profile, early=False)
+    unplanned = max(simulate(late.problem, late.problem.program).peak - late.states, _measured_peak(graph, profile))
+    fit = late if unplanned <= budget else problem_of(graph, profile)
+    order, bound, seconds, note = fit.problem.program, 0.0, 0.0, "everything fits as it is"
+    if unplanned > budget:
+        try:
+            plan = policy(name).plan(fit.problem, budget, time_limit=time_limit, progress=say)
+        except BudgetInfeasible as cause:
+            raise BudgetUnreachable(cause, graph, fit) from cause
+        order = without_idle_runs(fit.problem, plan.schedule.ops)
+        bound, seconds, note = plan.bound, plan.seconds, plan.note
+    exact, exact_order = with_states(fit, order)
+    return StepPlan(
+        step=identity(graph),
+        budget=budget,
+        policy=name,
+        unplanned_peak=unplanned,
+        rewritten=unplanned > budget,
+        problem=fit.problem,
+        actions=tuple(_record(graph, action) for action in fit.actions),
+        activations=tuple(uses.storage for uses in graph.activations),
+        order=tuple(order),
+        exact=exact,
+        exact_order=exact_order,
+        bound=bound,
+        seconds=seconds,
+        note=note,
+    )
+
+
+ROOM = 0.9
+"""Share of a budget that is filled by guess, while nothing is measured yet."""
+
+
+def provisional(graph: StepGraph, budget: int | str, *, say: Say) -> StepGraph | None:
+    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is."""
+    guess = estimate(graph)
+    wanted = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
+    if guess.step_peak_B <= wanted:
+        return None
+    fit = problem_of(graph, guess)
+    say("a first guess")
+    try:
+        order = policy("optimal").plan(fit.problem, wanted, time_limit=_GUESSING).schedule.ops
+    except BudgetInfeasible as infeasible:
+        try:
+            order = policy("optimal").plan(fit.problem, infeasible.floor, time_limit=_GUESSING).schedule.ops
+        except BudgetInfeasible as cause:
+            raise BudgetUnreachable(cause, graph, fit) from cause
+    rewritten = rewrite(graph, fit, without_idle_runs(fit.problem, order))
+    verify(graph, rewritten)
+    return rewritten
+
+
+_GUESSING = 5.0
+"""Seconds for a plan by guess."""
+
+
+def _measured_peak(graph: StepGraph, profile: Profile) -> int:
+    """What a plain run took, where the profile is of this very step."""
+    return profile.step_peak_B if graph.ending.micro == "only" else 0
+
+
+def _record(graph: StepGraph, action: Action) -> ActionRecord:
+    if action.packing is not None:
+        maker = graph.ops[graph.storages[action.packing.storage].maker or 0]
+        return ActionRecord(action.act, (), action.packing.storage, maker.module, maker.source)
+    op = graph.ops[action.ranks[0]]
+    return ActionRecord(action.act, action.ranks, None, op.module, op.source)
+
+
+def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str = "the plan") -> Planned:
+    """`graph` rewritten as `plan` says; refused where the plan is for another step."""
+    difference = plan.step.difference(identity(graph))
+    if difference is not None:
+        raise InputError(f"{where} does not fit this training step: {difference}; plan anew")
+    if not plan.rewritten:
+        return Planned(graph, graph, plan)
+    packings = {packing.storage: packing for packing in graph.packings}
+    try:
+        actions = tuple(
+            Action(Act(record.act), record.ranks, None if record.storage is None else packings[record.storage])
+            for record in plan.actions
+        )
+        rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
+    except (KeyError, IndexError, ValueError) as error:
+        raise InputError(f"{where} is damaged: its schedule does not belong to its step ({error!r})") from error
+    verify(graph, rewritten)
+    return Planned(graph, rewritten, plan)

@@ -1,0 +1,356 @@
+"""`lowtide.train_step`: one call, one training iteration, inside a number of bytes."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lowtide.device.meter import Meter, ProfilerMeter, meter_for
+from lowtide.errors import InputError
+from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.update import Ledger, Micro, UpdateForm, state_tensors
+from lowtide.planning.policies import policy as find_policy
+from lowtide.profiling.profile import profile
+from lowtide.records.profile import Profile
+from lowtide.records.step_plan import PlanFile, StepPlan
+from lowtide.tracing.capture import trace
+from lowtide.tracing.loss import Loss
+from lowtide.training.failure import describe_failure
+from lowtide.training.guards import World, world
+from lowtide.training.planned import Planned, apply_plan, batch_lines, make_plan, provisional
+from lowtide.training.progress import Progress, progress_bar
+from lowtide.units import format_bytes, parse_bytes
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 8
+"""Batch forms and settings whose graphs and plans are kept; the one used longest ago makes room."""
+PLANNING_STEPS = 3.0
+"""Planning may take as long as this many steps, within reason."""
+TOLERANCE = 0.01
+"""A measured peak that differs from the predicted one by more is reported."""
+
+
+@dataclass
+class _Case:
+    """Everything made for one form of batch in one state of the world."""
+
+    form: BatchForm
+    world: World
+    steps: dict[Micro, Planned]
+    profile: Profile | None
+    unwarned: bool = True
+
+
+@dataclass
+class Measured:
+    """What the last step took."""
+
+    peak: int | None = None
+    """The most device bytes at once; None where nothing could measure it."""
+    norm: Tensor | None = None
+    """Of the gradients before clipping."""
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    loss: Loss | None = None,
+    budget: int | str | None = None,
+    policy: str = "optimal",
+    clip_grad_norm: float | None = None,
+    accumulate: int = 1,
+    *,
+    plan: str | Path | None = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> "TrainStep":
+    """Make a training step that stays inside `budget` bytes of device memory.
+
+    `step = train_step(...)` captures, measures and plans; `loss = step(batch)` then runs one iteration: forward,
+    backward, optimizer, gradients cleared. Loss, parameters, buffers and optimizer state are bit for bit those of eager
+    training. `budget` is the peak of the whole step, parameters and optimizer state included: bytes, "4GiB", or "60%"
+    of what the step takes without a plan; None leaves the step as it is. With `accumulate=k` every call is a
+    micro-step, and the parameters move at every k-th. `clip_grad_norm` clips the norm of all gradients before that.
+    `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` is the planner's,
+    in seconds (about three steps by default). `progress` shows a bar; None does where the output is a terminal.
+    """
+    return TrainStep(
+        model,
+        optimizer,
+        batch,
+        loss,
+        budget=budget,
+        policy=policy,
+        clip_grad_norm=clip_grad_norm,
+        accumulate=accumulate,
+        plan=plan,
+        time_limit=time_limit,
+        progress=progress,
+    )
+
+
+class TrainStep:
+    """A training step inside a budget; see `train_step`. `print(step)` shows the plan."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        batch: Any,
+        loss: Loss | None,
+        *,
+        budget: int | str | None,
+        policy: str,
+        clip_grad_norm: float | None,
+        accumulate: int,
+        plan: str | Path | None,
+        time_limit: float | None,
+        progress: bool | None,
+    ) -> None:
+        _check_options(budget, policy, clip_grad_norm, accumulate, time_limit)
+        self.model = model
+        self.optimizer = optimizer
+        self.loss = loss
+        self.budget = budget
+        self.policy = policy
+        self.clip_grad_norm = clip_grad_norm
+        self.accumulate = accumulate
+        self.last = Measured()
+        self._time_limit = time_limit
+        self._progress = progress
+        self._done = 0
+        """Micro-steps since the parameters last moved."""
+        self._cases: list[_Case] = []
+        self._newest = self._make(batch, None if plan is None else Path(plan))
+        self._cases.append(self._newest)
+        self._meter: Meter = meter_for(self._graph.device)
+
+    def __call__(self, batch: Any) -> Any:
+        """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
+        case = self._case(batch)
+        kind = self._kind()
+        step = case.steps[kind]
+        tensors = step.graph.form.tensors(batch)
+        ledger = Ledger(self.optimizer)
+        if kind in (Micro.ONLY, Micro.FIRST):
+            self.optimizer.zero_grad(set_to_none=True)
+        measures = case.unwarned or not isinstance(self._meter, ProfilerMeter)
+        before = self._bytes_in_place(step.graph, tensors) if measures else 0
+        complete = bool(self.optimizer.state) or not step.graph.has_state
+        taken = None
+        if measures:
+            self._meter.start()
+        try:
+            result = step.graph.run(tensors, ledger)
+        except BaseException as error:
+            error.add_note(describe_failure(step.graph, ledger, error, accumulating=kind is not Micro.ONLY))
+            self.optimizer.zero_grad(set_to_none=True)
+            self._done = 0
+            raise
+        finally:
+            if measures:
+                taken = self._meter.stop()
+        self._done = (self._done + 1) % self.accumulate
+        self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
+        if case.unwarned and complete:
+            self._compare(step)
+            case.unwarned = False
+        return result
+
+    @property
+    def plan(self) -> StepPlan | None:
+        """The plan of the newest batch form; with accumulation, of the step that moves the parameters. None without a
+        budget."""
+        return self._step.plan
+
+    @property
+    def graph(self) -> StepGraph:
+        """The step that runs, newest batch form; `print` shows it as Python with live bytes."""
+        return self._graph
+
+    @property
+    def profile(self) -> Profile | None:
+        """What was measured for planning; None where a saved plan was used or no budget was given."""
+        return self._newest.profile
+
+    @property
+    def predicted_peak(self) -> int | None:
+        """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
+        peaks = [step.plan.peak for step in self._newest.steps.values() if step.plan is not None]
+        return max(peaks, default=None)
+
+    @property
+    def measured_peak(self) -> int | None:
+        """Bytes at the peak of the last step, by the allocator."""
+        return self.last.peak
+
+    def save_plan(self, path: str | Path) -> None:
+        """Write the plan of the newest batch form, for `train_step(..., plan=path)`."""
+        plans = [step.plan for step in self._newest.steps.values()]
+        if any(plan is None for plan in plans):
+            raise InputError("there is no plan to save: this step was made without a budget")
+        PlanFile(tuple(plan for plan in plans if plan is not None)).save(Path(path))
+
+    def explain(self) -> str:
+        """The plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
+        from lowtide.reporting.explain import explain
+
+        if self.plan is None:
+            return f"{type(self.model).__name__} trains as captured: no budget was given.\n"
+        return explain(self.plan, measured_peak=self.measured_peak)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise TypeError("a TrainStep cannot be copied: copy the model and the optimizer, and make a new one for them")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a TrainStep cannot be pickled: save model and optimizer with state_dict(), and save_plan()")
+
+    @property
+    def _step(self) -> Planned:
+        steps = self._newest.steps
+        return steps[Micro.ONLY] if self.accumulate == 1 else steps[Micro.LAST]
+
+    @property
+    def _graph(self) -> StepGraph:
+        return self._step.graph
+
+    def _kind(self) -> Micro:
+        if self.accumulate == 1:
+            return Micro.ONLY
+        if self._done == 0:
+            return Micro.FIRST
+        return Micro.LAST if self._done == self.accumulate - 1 else Micro.NEXT
+
+    def _case(self, batch: Any) -> _Case:
+        """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
+        form, now = BatchForm.of(batch), world(self.model, self.optimizer)
+        for case in self._cases:
+            if case.form == form and case.world.key == now.key:
+                if case is not self._newest:
+                    self._cases.remove(case)
+                    self._cases.append(case)
+                    self._newest = case
+                return case
+        before = self._newest
+        why = before.world.change(now) if before.world.key != now.key else "the batch has another form"
+        log.warning("%s: lowtide captures and plans the step anew for %s", why, "; ".join(batch_lines(form)))
+        case = self._make(batch, None)
+        self._cases.append(case)
+        if len(self._cases) > REMEMBERED:
+            log.warning("more than %d forms of step are in use: the oldest is forgotten", REMEMBERED)
+            del self._cases[0]
+        self._newest = case
+        return case
+
+    def _make(self, batch: Any, saved: Path | None) -> _Case:
+        plans = None if saved is None else PlanFile.load(saved)
+        with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
+            bar.say("capture")
+            traced = trace(self.model, self.optimizer, batch, self.loss)
+            now = world(self.model, self.optimizer)  # a first forward may settle things, such as a configuration
+            graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
+            if plans is not None:
+                steps = self._from_file(graphs, plans, saved)
+                return _Case(traced.form, now, _without_example(steps), None)
+            if self.budget is None:
+                bare = {kind: Planned(graph, graph, None) for kind, graph in graphs.items()}
+                return _Case(traced.form, now, _without_example(bare), None)
+            whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
+            through = provisional(whole, self.budget, say=bar.planning)
+            measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
+            budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
+            limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
+            steps = {}
+            for kind, graph in graphs.items():
+                plan = make_plan(graph, measured, budget, name=self.policy, time_limit=limit, say=bar.planning)
+                steps[kind] = apply_plan(graph, plan)
+        if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
+            log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
+        return _Case(traced.form, now, _without_example(steps), measured)
+
+    def _from_file(self, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None) -> dict[Micro, Planned]:
+        if len(plans.plans) != len(graphs):
+            raise InputError(
+                f"{path} holds {len(plans.plans)} plans, but accumulate={self.accumulate} needs {len(graphs)}"
+            )
+        return {
+            kind: apply_plan(graph, plan, where=str(path))
+            for (kind, graph), plan in zip(graphs.items(), plans.plans, strict=True)
+        }
+
+    def _kinds(self) -> Sequence[Micro]:
+        if self.accumulate == 1:
+            return (Micro.ONLY,)
+        return (Micro.FIRST, Micro.LAST) if self.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
+
+    def _clip(self, kind: Micro) -> float | None:
+        return self.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
+
+    def _shows_progress(self) -> bool:
+        import sys
+
+        return sys.stderr.isatty() if self._progress is None else self._progress
+
+    def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
+        """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
+        held = [*graph.residents, *batch]
+        held += [x for p in graph.residents for x in state_tensors(self.optimizer, p).values()]
+        held += [p.grad for p in graph.residents if p.is_leaf and p.grad is not None]
+        storages = {x.untyped_storage()._cdata: x for x in held if x.device == graph.device}
+        return sum(x.untyped_storage().nbytes() for x in storages.values())
+
+    def _compare(self, step: Planned) -> None:
+        """Say where the prediction was wrong."""
+        plan, measured = step.plan, self.last.peak
+        if plan is None or measured is None:
+            return
+        if measured > plan.budget:
+            log.error(
+                "the step took %s (%d bytes), more than the budget of %d bytes; predicted were %d: please report this",
+                format_bytes(measured),
+                measured,
+                plan.budget,
+                plan.peak,
+            )
+        elif abs(measured / plan.peak - 1) > TOLERANCE:
+            log.warning(
+                "the step took %s, predicted were %s: a difference of %+.1f %%",
+                format_bytes(measured),
+                format_bytes(plan.peak),
+                100 * (measured / plan.peak - 1),
+            )
+
+
+def _without_example(steps: dict[Micro, Planned]) -> dict[Micro, Planned]:
+    """The batch that was captured must not stay alive."""
+    freed = {}
+    for kind, step in steps.items():
+        captured = replace(step.captured, example=None)
+        graph = captured if step.graph is step.captured else replace(step.graph, example=None)
+        freed[kind] = Planned(captured, graph, step.plan)
+    return freed
+
+
+def _check_options(
+    budget: int | str | None, policy: str, clip: float | None, accumulate: int, time_limit: float | None
+) -> None:
+    if budget is not None:
+        parse_bytes(budget, whole=1)
+    find_policy(policy)
+    if clip is not None and not clip > 0:
+        raise InputError(f"clip_grad_norm must be a number above 0, not {clip!r}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise InputError(f"accumulate must be a whole number of at least 1, not {accumulate!r}")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"time_limit must be a number of seconds above 0, not {time_limit!r}")

@@ -1,0 +1,38 @@
+"""Random orders of a step's ops that can run: recomputation, packing and unpacking at any place."""
+
+import random
+
+from lowtide.graph.step_graph import StepGraph
+from lowtide.records.words import Phase
+from lowtide.rewriting.problem import Act, Fit, without_idle_runs
+
+
+def random_order(fit: Fit, rng: random.Random, *, share: float = 0.2) -> tuple[int, ...]:
+    """The program with extra runs put in wherever they are allowed and read, about `share` as many as there are ops."""
+    ops, order = fit.problem.ops, []
+    again: list[int] = []
+    packable: list[int] = []
+    unpackable: list[int] = []
+    optional = [o for o, op in enumerate(ops) if op.optional]
+    for o in fit.problem.program:
+        order.append(o)
+        if not ops[o].once:
+            again.append(o)
+        made = set(ops[o].writes)
+        packable += [p for p in optional if fit.actions[p].act is Act.PACK and made & set(ops[p].reads)]
+        while rng.random() < share:
+            kind = rng.choice((again, again, packable, unpackable))
+            if kind:
+                chosen = rng.choice(kind)
+                order.append(chosen)
+                if fit.actions[chosen].act is Act.PACK:
+                    unpackable += [p for p in optional if set(ops[p].reads) & set(ops[chosen].writes)]
+    return without_idle_runs(fit.problem, order)
+
+
+def everything_again(graph: StepGraph, fit: Fit) -> tuple[int, ...]:
+    """The whole forward runs a second time before backward begins, as far as it may."""
+    program = fit.problem.program
+    begin = next(k for k, o in enumerate(program) if graph.ops[fit.actions[o].ranks[0]].phase is Phase.BACKWARD)
+    again = [o for o in program[:begin] if not fit.problem.ops[o].once]
+    return without_idle_runs(fit.problem, [*program[:begin], *again, *program[begin:]])
