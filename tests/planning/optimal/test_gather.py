@@ -35,7 +35,7 @@ def test_the_value_made_last_stands_beside_all_others() -> None:
 
 
 def test_a_trace_leads_from_nothing_to_the_inputs() -> None:
-    gather = Gather(Facts(_join()), 13, optional=True)
+    gather = Gather(Facts(_join()), 13, certify=True)
     path, certain = gather.trace(gather.reads[4], most=50)
     assert certain
     assert path is not None

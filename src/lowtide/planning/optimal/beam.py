@@ -60,7 +60,7 @@ class Beam:
     def __init__(self, facts: Facts, budget: int, seed: int) -> None:
         problem = facts.problem
         self.facts, self.problem, self.chance = facts, problem, random.Random(seed)
-        self.gather = gather = Gather(facts, budget - problem.resident_bytes, optional=False)
+        self.gather = gather = Gather(facts, budget - problem.resident_bytes, certify=False)
         self.maker = [makers[0] if makers else -1 for makers in gather.makers]
         self.fixed = gather.mask(s for s, k in facts.born.items() if problem.ops[problem.program[k]].once)
         self.needs = [facts.needs.get(s, []) for s in gather.storages]

@@ -19,7 +19,8 @@ Key = tuple[float, int]
 class Gather:
     """Sets of storages as bit sets, the storage that the program writes last being the highest bit."""
 
-    def __init__(self, facts: Facts, room: int, *, optional: bool) -> None:
+    def __init__(self, facts: Facts, room: int, *, certify: bool) -> None:
+        """`certify`: all that a schedule could do; else no optional ops, and no bytes taken over from an input."""
         problem = facts.problem
         self.facts, self.problem, self.room = facts, problem, room
         self.storages = _by_birth(facts)
@@ -27,8 +28,12 @@ class Gather:
         self.sizes = [problem.sizes[s] for s in self.storages]
         self.reads = [self.mask(problem.reads[o]) for o in range(len(problem.ops))]
         self.writes = [self.mask(problem.writes[o]) for o in range(len(problem.ops))]
+        over = [r if certify else -1 for r in problem.reuses]
+        self.taken = [problem.sizes[r] if r >= 0 else 0 for r in over]
+        """Per op the bytes of an input that it takes over where nothing reads that input afterwards."""
+        self.taken_bit = [1 << self.bit[r] if r >= 0 else 0 for r in over]
         self.makers = [
-            [o for o in problem.producers[s] if optional or not problem.ops[o].optional] for s in self.storages
+            [o for o in problem.producers[s] if certify or not problem.ops[o].optional] for s in self.storages
         ]
 
     def mask(self, storages: Iterable[int]) -> int:
@@ -82,7 +87,8 @@ class Gather:
                         continue
                     before = ((held & ~self.writes[o]) | self.reads[o]) & ~aside
                     fresh = self.bytes((self.writes[o] | self.reads[o]) & ~held & ~aside)
-                    if size + fresh + self.problem.workspaces[o] > limit:
+                    taken = self.taken[o] if not self.taken_bit[o] & held else 0
+                    if size + fresh - taken + self.problem.workspaces[o] > limit:
                         continue
                     cost = spent + times[o]
                     if before not in best or cost < best[before]:
@@ -97,7 +103,7 @@ class Gather:
 def impossible_op(facts: Facts, budget: int, *, ops: int, sets: int) -> int | None:
     """An op of the program whose inputs provably never are at hand together; the `ops` that need most are tried."""
     problem = facts.problem
-    gather = Gather(facts, budget - problem.resident_bytes, optional=True)
+    gather = Gather(facts, budget - problem.resident_bytes, certify=True)
     for o in sorted(problem.program, key=lambda o: (-int(facts.least[o]), o))[:ops]:
         path, certain = gather.trace(gather.reads[o], most=sets)
         if path is None and certain:
