@@ -26,7 +26,7 @@ def _removed(facts: Facts, order: Sequence[int], budget: int, weight: dict[int, 
     lifetimes = Lifetimes(facts, order)
     left = sorted(extra_steps(facts, order), key=lambda step: (-weight[order[step]], step))
     while True:
-        charge(8 * STEP * len(left))
+        charge(STEP * (4 + 1e-3 * len(order)) * len(left))
         kept = [step for step in left if not _try(lifetimes, step, budget)]
         if len(kept) == len(left):
             return lifetimes.remaining()

@@ -35,7 +35,7 @@ def repair(facts: Facts, order: Sequence[int], budget: int, *, work: int = WORK)
     while over and work > 0:
         changes = _changes(lifetimes, budget)
         work -= len(changes) + 1
-        charge(STEP * (40 * len(changes) + 0.1 * len(current)))
+        charge(STEP * (20 + 3e-3 * len(current)) * len(changes))
         changes.sort(key=lambda c: (c.price, c.step, c.ops))
         for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
             tried = _inserted(current, chosen)

@@ -91,22 +91,24 @@ def search(best: Incumbent) -> str:
     top = ranked[0][1]
     if near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
-    best.meter.whole -= BOUNDING * best.whole
+    bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
+    best.meter.whole -= bounding
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
     if facts.count > LARGE:  # few large blocks first, many small ones take long
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
-    nested = [from_nested(best, 32, price, PERCENTS)]
+    percents = PERCENTS if facts.count <= LARGE else PERCENTS[:3]  # their repair takes long
+    nested = [from_nested(best, 32, price, percents)]
     if best.left() > 0.5 * best.whole:
-        nested.append(from_nested(best, 64, price, PERCENTS))
+        nested.append(from_nested(best, 64, price, percents))
     if not any(nested) and facts.count <= LARGE:
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
     if not any(nested) or facts.count > LARGE:
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
-    best.meter.whole += BOUNDING * best.whole
+    best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
