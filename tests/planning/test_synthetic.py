@@ -4,7 +4,7 @@ from lowtide.errors import InputError
 from lowtide.planning.benchmark import Asked, run_cases, scaling_problems
 from lowtide.planning.policies import quiet
 from lowtide.planning.simulate import simulate
-from lowtide.planning.synthetic import OPS_PER_BLOCK, repeated_blocks
+from lowtide.planning.synthetic import OPS_PER_BLOCK, random_layers, repeated_blocks
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 30])
@@ -19,6 +19,16 @@ def test_repeated_blocks_are_a_problem_of_that_size(blocks: int) -> None:
 def test_no_blocks_are_no_problem() -> None:
     with pytest.raises(InputError, match="at least one block"):
         repeated_blocks(0)
+
+
+@pytest.mark.parametrize("count", [2, 100, 1000])
+def test_random_layers_are_a_problem_that_its_seed_decides(count: int) -> None:
+    problem = random_layers(count, seed=3)
+    problem.verify()
+    assert len(problem.ops) == count
+    assert problem == random_layers(count, seed=3)
+    assert problem != random_layers(count, seed=4)
+    assert all(problem.readers[s] for s in range(count - 1))
 
 
 def test_the_curve_grows_to_what_was_asked() -> None:

@@ -1,4 +1,6 @@
-"""Problems of any size made of identical blocks, to see how planning time grows."""
+"""Problems of any size: identical blocks, to see how planning time grows, and random graphs that are no chain."""
+
+import random
 
 from lowtide.errors import InputError
 from lowtide.planning.problem import Op, Problem, Storage
@@ -54,3 +56,23 @@ def repeated_blocks(blocks: int) -> Problem:
             ops.append(Op(f"{label}.weight_backward", time, (before, *saves), (into,)))
             ops.append(Op(f"{label}.update", 20, (into, weight), (), once=True))
     return Problem(f"blocks{blocks}", tuple(storages), tuple(ops))
+
+
+def random_layers(count: int, *, seed: int) -> Problem:
+    """`count` ops that read one to a few values made a little before, now and then long before, and no residents."""
+    if count < 2:
+        raise InputError(f"a problem needs at least two ops, not {count}")
+    chance = random.Random(seed)
+    reads: list[set[int]] = [set()]
+    unread = {0}
+    for k in range(1, count):
+        wanted = 1 + min(6, int(chance.expovariate(0.8)))
+        mine = {chance.randrange(k) if chance.random() < 0.08 else k - min(k, 1 + int(chance.expovariate(0.15)))}
+        for _ in range(wanted - 1):
+            mine.add(k - min(k, 1 + int(chance.expovariate(0.15))))
+        mine |= unread if k == count - 1 else {s for s in unread if k - s > 12}
+        unread = (unread - mine) | {k}
+        reads.append(mine)
+    storages = tuple(Storage(80 + 10 * int(chance.expovariate(1 / 190))) for _ in range(count))
+    ops = tuple(Op(f"op{k}", chance.randrange(1000), tuple(sorted(reads[k])), (k,)) for k in range(count))
+    return Problem(f"layers{count}.{seed}", storages, ops)

@@ -17,6 +17,7 @@ from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
 from lowtide.planning.optimal.options import span_options, undominated
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
+from lowtide.planning.optimal.saving import Saving
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
@@ -147,6 +148,15 @@ def test_saving_block_by_block_is_the_integer_program(monkeypatch: pytest.Monkey
     for span, found in zip(spans, fast, strict=True):
         for price, one, other in zip(prices, found, span_options(blocks, span, prices), strict=True):
             assert one.time + price * one.stored == pytest.approx(other.time + price * other.stored, rel=1e-3)
+
+
+def test_a_value_that_very_many_ops_read_is_refused_before_its_table_is_made() -> None:
+    readers = 40
+    storages = (Storage(1, resident=True), *(Storage(1) for _ in range(readers + 1)))
+    ops = (Op("make", 1, (0,), (1,)), *(Op(f"read{i}", 1, (1,), (i + 2,)) for i in range(readers)))
+    problem = Problem("fan", storages, ops)
+    with pytest.raises(TooWide):
+        Saving(problem, range(readers + 1), needed=range(2, readers + 2), given={0}, free=())
 
 
 def test_the_chain_of_blocks_gives_a_valid_order() -> None:

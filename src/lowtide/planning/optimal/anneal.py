@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.work import STEP, charge
 
 MOST_STEPS = 4
 """Longest order that is walked through, in lengths of the program."""
@@ -83,6 +84,7 @@ class Annealing:
     def _evaluate(self, weight: float) -> float:
         """Extra time and excess, as one number; remembers the best order within the room and the least peak."""
         reads, writes, sizes = self.reads, self.writes, self.sizes
+        charge(STEP * len(self.steps))
         steps: list[tuple[int, int]] = []
         for gap in range(len(reads)):
             if gap in self.gaps:

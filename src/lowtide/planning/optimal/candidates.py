@@ -1,8 +1,10 @@
 """Where good schedules come from: other policies, a few instants, stages with a horizon, the chain of blocks."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from lowtide.planning.optimal.anneal import Annealing
+from lowtide.planning.optimal.beam import Beam
 from lowtide.planning.optimal.blocks import find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
@@ -14,6 +16,7 @@ from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
 from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
+from lowtide.planning.optimal.work import STEP, charge
 from lowtide.planning.policies import BudgetInfeasible, policy
 
 ANNEALING_LEFT = 0.25
@@ -27,7 +30,8 @@ def from_policies(best: Incumbent) -> None:
     """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
     for name in ("chen", "mutwo"):
         try:
-            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=max(1.0, 0.25 * best.left()))
+            charge(50 * STEP * best.facts.count)
+            plan = policy(name).plan(best.facts.problem, best.budget, time_limit=math.inf)
         except BudgetInfeasible:
             continue
         best.offer(plan.schedule.ops, name)
@@ -137,7 +141,10 @@ def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int
         if best.left() < until or len(options[-1]) < len(prices):
             return False
     passes = Passes(blocks, options)
+    charge(STEP * len(prices) ** 2 / 2 * facts.count)
     room = best.budget - facts.problem.resident_bytes
+    if best.left() < 2 * Nested.work(blocks.count, passes.ways, max(percents)):
+        return False
     nested = Nested(blocks, passes, max(1, int(room * max(percents) / 100)), levels=max(percents))
     for percent in percents:
         if percent != percents[0] and best.left() < until:
@@ -148,21 +155,35 @@ def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int
     return best.extra < before
 
 
+def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
+    """Ways through the program that hold what fits, the narrow beams first; they get through where anything does."""
+    for width in widths:
+        if best.closed or best.left() < 0.5 * best.whole:
+            return
+        order = Beam(best.facts, best.budget, best.seed).search(width)
+        if order is None:
+            return
+        best.offer(order, f"a beam of {width}")
+
+
 def from_annealing(best: Incumbent) -> None:
     """Small problems by simulated annealing: first for a fit, with excess ever dearer, then cooler from the best."""
     facts = best.facts
     moves = min(30_000, 3_000_000 // facts.count)
 
+    fits = False
+
     def late() -> bool:
         return best.left() < ANNEALING_LEFT * best.whole
 
     for attempt, (weight, hot) in enumerate(((0.5, 0.02), (2.0, 0.02), (4.0, 0.1), (4.0, 0.1), (10.0, 0.3))):
-        if best.closed or late() or (best.order is not None and attempt > 1):
+        if best.closed or late() or (fits and attempt > 1):
             break
         annealing = Annealing(facts, best.budget, best.seed + attempt)
         annealing.begin(facts.problem.program)
         annealing.run(moves, weight=weight, hot=hot, cold=hot / 1000, enough=late)
         best.offer(annealing.best or annealing.least_order, "annealing")
+        fits = fits or annealing.best is not None
     for attempt in range(4):
         if best.closed or best.order is None or late():
             break

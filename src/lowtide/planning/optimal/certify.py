@@ -1,12 +1,12 @@
 """Certified bounds: what single instants ask for, and proofs that a budget cannot be kept."""
 
 import math
-import time
 
 import numpy as np
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.instants import Model, Outcome
+from lowtide.planning.optimal.work import meter
 
 
 def hopeless_op(facts: Facts, budget: int) -> int | None:
@@ -46,7 +46,7 @@ def joint_bound(facts: Facts, budget: int, top: int, *, most: int, seconds: floa
 
     They are positions that need many bytes themselves. Only for problems without optional ops.
     """
-    until = time.perf_counter() + seconds
+    until = meter().left() - seconds
     later = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
     parts = np.array_split(np.array(later, dtype=np.int64), min(most, len(later))) if later else []
     needs = facts.least[list(facts.problem.program)]
@@ -54,7 +54,7 @@ def joint_bound(facts: Facts, budget: int, top: int, *, most: int, seconds: floa
     instants, bound = [top], 0.0
 
     def left() -> float:
-        return until - time.perf_counter()
+        return meter().left() - until
 
     while left() > 0.2 * seconds:
         ranked: list[tuple[float, list[int]]] = []

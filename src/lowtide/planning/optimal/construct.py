@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.work import STEP, charge
 
 
 class Constructor:
@@ -87,7 +88,9 @@ class Constructor:
 
 def build(facts: Facts, decision: Decision) -> list[int] | None:
     """The order that carries out `decision`, or None."""
-    return Constructor(facts, decision).build()
+    order = Constructor(facts, decision).build()
+    charge(2 * STEP * (facts.count if order is None else len(order)))
+    return order
 
 
 def first_run_steps(facts: Facts, order: Sequence[int]) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 from lowtide.planning.optimal.eliminate import Table, TooWide
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.prices import Prices
+from lowtide.planning.optimal.work import charge
 
 FIRST = 6
 """Instants to begin with."""
@@ -138,5 +139,7 @@ def _highest(cuts: Sequence[_Cut], low: Table, high: Table) -> tuple[Table, floa
     solver.setOptionValue("threads", 1)
     solver.passModel(lp)
     solver.run()
+    iterations = max(0, solver.getInfo().simplex_iteration_count)
+    charge(1e-3 + 1e-6 * len(cuts) * count + 1e-9 * len(cuts) * count * iterations)
     values = np.array(solver.getSolution().col_value, dtype=float)
     return np.clip(values[:count] * unit, low, high), float(values[count]) * scale

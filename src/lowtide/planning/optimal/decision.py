@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.work import STEP, charge
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Decision:
 def read_off(facts: Facts, order: Sequence[int], instants: Sequence[int]) -> Decision:
     """What `order` stores at `instants` and runs again between them."""
     problem = facts.problem
+    charge(1.2 * STEP * len(order))
     step_of: dict[int, int] = {}
     runs: list[set[int]] = [set() for _ in instants]
     done, segment = 0, -1

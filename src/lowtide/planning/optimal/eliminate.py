@@ -8,11 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lowtide.planning.optimal.work import STEP, charge
+
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
 
 WIDEST = 1 << 20
 """Most entries of a table."""
+
+ORDERED, TABLE, ENTRY = 8 * STEP, 7 * STEP, 1e-3 * STEP
+"""Work of choosing a variable, of a table and of an entry."""
 
 
 class TooWide(Exception):
@@ -34,6 +39,8 @@ class Elimination:
     def __init__(self, sizes: Mapping[int, int], scopes: Sequence[Scope]) -> None:
         self.sizes, self.scopes = dict(sizes), list(scopes)
         self.steps: list[_Step] = []
+        self.entries = 0
+        """Of all tables that `minimise` goes through."""
         self._touching: dict[int, set[int]] = {v: set() for v in sizes}
         for f, scope in enumerate(scopes):
             for v in scope:
@@ -42,6 +49,7 @@ class Elimination:
         heapq.heapify(queue)
         while queue:
             weight, v = heapq.heappop(queue)
+            charge(ORDERED)
             if v not in self._touching or weight != self._weight(v):
                 continue
             if weight > WIDEST:
@@ -58,6 +66,7 @@ class Elimination:
     def _eliminate(self, v: int) -> Scope:
         scope, taken = self._scope(v), tuple(sorted(self._touching.pop(v)))
         self.steps.append(_Step(v, taken, scope))
+        self.entries += len(taken) * self.sizes[v] * math.prod(self.sizes[u] for u in scope)
         for u in scope:
             self._touching[u].difference_update(taken)
             self._touching[u].add(len(self.scopes))
@@ -66,6 +75,7 @@ class Elimination:
 
     def minimise(self, tables: Sequence[Table]) -> tuple[float, dict[int, int]]:
         """The least sum, and the value of every variable that has it."""
+        charge(TABLE * len(self.scopes) + ENTRY * self.entries)
         found = list(tables)
         for step in self.steps:
             axes = (step.variable, *step.scope)

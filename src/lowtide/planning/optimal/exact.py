@@ -3,6 +3,7 @@
 import heapq
 from dataclasses import dataclass
 
+from lowtide.planning.optimal.work import meter
 from lowtide.planning.problem import Problem
 
 State = tuple[int, int, int]
@@ -11,7 +12,9 @@ State = tuple[int, int, int]
 LARGEST = 14
 """Most ops that are searched exhaustively."""
 STATES = 80_000
-"""Most states that are looked at, a few seconds' worth."""
+"""Most states that are looked at."""
+EACH = 5e-5
+"""Seconds that one state takes, about."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,18 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
     came: dict[State, tuple[State, int]] = {}
     queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
     settled: set[State] = set()
+    account = meter()
+    most = min(STATES, max(0.0, account.left()) / EACH)
     while queue:
         cost, _, state = heapq.heappop(queue)
         if state in settled:
             continue
         settled.add(state)
+        account.charge(EACH)
         done, held, used = state
         if done == len(program) and held & kept == kept:
             return Exact(_path(came, state), True)
-        if len(settled) > STATES:
+        if len(settled) > most:
             return Exact(None, False)
         for i in droppable:
             if held >> i & 1:

@@ -1,5 +1,6 @@
 """The least peak that can be reached in short time, for the answer to a budget that cannot be kept."""
 
+from lowtide.planning.optimal.beam import Beam
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.repair import repair
@@ -29,4 +30,5 @@ def _within(best: Incumbent, budget: int) -> list[int] | None:
         exact = solve_exactly(problem, budget)
         if exact.finished:
             return None if exact.order is None else list(exact.order)
-    return repair(best.facts, best.floor_order, budget)
+    order = repair(best.facts, best.floor_order, budget)
+    return order if order is not None else Beam(best.facts, budget, best.seed).search(1)

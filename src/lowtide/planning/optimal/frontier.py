@@ -1,11 +1,11 @@
 """Peak against time, from the program order down to the least peak that was reached; points help each other."""
 
-import time
 from collections.abc import Iterator
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.search import search
+from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
 
@@ -25,22 +25,27 @@ def frontier(
     share = time_limit / (points + HALVINGS)
     found: list[Incumbent] = []
     seconds: list[float] = []
+    notes: list[str] = []
     for budget in _budgets(facts, points, found):
-        best = Incumbent(facts, budget, time.perf_counter() + share, seed, progress)
-        if found:
-            best.raise_bound(found[-1].bound)
-            best.offer(found[-1].order or (), "the point above")
+        meter = Meter.of(share)
+        best = Incumbent(facts, budget, meter, seed, progress)
         progress(f"budget {budget}")
-        try:
-            search(best)
-        except BudgetInfeasible:
-            continue
-        if best.order is not None:
+        with metered(meter):
+            if found:
+                best.raise_bound(found[-1].bound)
+                best.offer(found[-1].order or (), "the point above")
+            try:
+                notes.append(search(best))
+            except BudgetInfeasible:
+                continue
+        if best.order is None:
+            notes.pop()
+        else:
             found.append(best)
-            seconds.append(best.spent())
+            seconds.append(meter.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
         upper.offer(lower.order or (), "the point below")
-    plans = [_judged(best, spent) for best, spent in zip(found, seconds, strict=True)]
+    plans = [_judged(*point) for point in zip(found, seconds, notes, strict=True)]
     return tuple(
         plan
         for i, plan in enumerate(plans)
@@ -69,9 +74,9 @@ def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]
             missed = budget
 
 
-def _judged(best: Incumbent, seconds: float) -> Plan:
+def _judged(best: Incumbent, seconds: float, note: str) -> Plan:
     problem = best.facts.problem
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
     order = best.order if best.order is not None else problem.program
-    return judged(problem, order, best.budget, policy="optimal", seconds=seconds, bound=bound)
+    return judged(problem, order, best.budget, policy="optimal", seconds=seconds, bound=bound, note=note)

@@ -39,7 +39,8 @@ def improve(best: Incumbent, *, count: int = 16, horizon: int = 2) -> None:
             )
             if order is None or not best.offer(order, "all values near their need"):
                 break
-    chance = random.Random(best.seed)
+    chance = random.Random(best.seed + 1000 * best.rounds)
+    best.rounds += 1
     width = max(20, end // 6)
     idle = turn = 0
     while idle < PATIENCE and not best.closed and best.left() > 0.5:

@@ -1,7 +1,6 @@
 """The best that a search has: the fastest order within the budget, the least peak seen, the bound."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from lowtide.planning.optimal.facts import Facts, live_bytes
 from lowtide.planning.optimal.instants import SLACK
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import WORK, repair
+from lowtide.planning.optimal.work import Meter
 
 FAR = 0.3
 """Share of the room by which an order may exceed it and still be worth a long repair."""
@@ -22,8 +22,7 @@ class Incumbent:
 
     facts: Facts
     budget: int
-    deadline: float
-    """On the clock of `time.perf_counter`."""
+    meter: Meter
     seed: int
     progress: Callable[[str], None]
     order: list[int] | None = None
@@ -31,12 +30,13 @@ class Incumbent:
     """Extra time of the best order."""
     bound: float = 0.0
     """No order within the budget has less extra time."""
+    rounds: int = 0
+    """How often improvement was begun: each time with other ranges."""
     floor: int = 0
     floor_order: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.began = time.perf_counter()
-        self.whole = max(0.0, self.deadline - self.began)
+        self.whole = self.meter.whole
         self.floor = int(self.facts.live.max())
         self.floor_order = list(self.facts.problem.program)
 
@@ -46,12 +46,8 @@ class Incumbent:
         return self.extra <= self.bound + 1.01 * SLACK * self.facts.problem.base_time
 
     def left(self) -> float:
-        """Seconds to the deadline."""
-        return self.deadline - time.perf_counter()
-
-    def spent(self) -> float:
-        """Seconds since the search began."""
-        return time.perf_counter() - self.began
+        """Work that may still be done."""
+        return self.meter.left()
 
     def over(self, order: Sequence[int]) -> int:
         """Bytes by which an order exceeds the budget."""

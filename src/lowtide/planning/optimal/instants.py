@@ -16,6 +16,7 @@ from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.solver import Program, solve
 from lowtide.planning.optimal.stages import Allowed
+from lowtide.planning.optimal.work import STEP, charge
 
 SLACK = 1e-5
 """Share of the program's time within which a bound and a solution count as met."""
@@ -63,6 +64,7 @@ class Model:
                 raise ValueError("rows that join segments hold only where every storage has one producer")
             for j in range(len(self.instants) - 1):
                 self._joined_rows(j)
+        charge(1.5 * STEP * len(self.program.columns))
 
     def _may_run(self, o: int, j: int) -> bool:
         if self.facts.problem.ops[o].once:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.work import STEP, charge
 
 
 class Lifetimes:
@@ -13,6 +14,7 @@ class Lifetimes:
 
     def __init__(self, facts: Facts, order: Sequence[int]) -> None:
         problem = facts.problem
+        charge(2 * STEP * len(order))
         self.facts, self.order = facts, list(order)
         self.live = live_bytes(problem, order)
         self.storage: list[int] = []

@@ -17,6 +17,7 @@ from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.chain import as_decision
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.passes import Passes
+from lowtide.planning.optimal.work import STEP, charge
 
 Table = NDArray[np.float32]
 Choice = NDArray[np.int32]
@@ -35,8 +36,14 @@ class Nested:
     """Bytes for all that is not resident."""
     levels: int = 400
 
+    @staticmethod
+    def work(count: int, ways: int, levels: int) -> float:
+        """What the tables take: so much per row, and per way and split of each level."""
+        return STEP * (100 * ways * count**2 / 2 + 2e-3 * levels * ways**2 / 2 * count**3 / 6)
+
     def __post_init__(self) -> None:
         count, ways = self.blocks.count, self.passes.ways
+        charge(self.work(count, ways, self.levels))
         self.unit = max(1, self.room) / self.levels
         self.grid = np.arange(self.levels + 1)
         self.cost: Table = np.full((ways, count, count, self.levels + 1), math.inf, dtype=np.float32)
@@ -89,9 +96,8 @@ class Nested:
         padded = np.concatenate((np.full((splits, width), math.inf, dtype=np.float32), right), axis=1)
         start = width - np.minimum(shift, width)
         total = left + time[:, :, None]
-        for q in range(ways):
-            windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)
-            total[q] += windows[np.arange(splits), start[q]]
+        windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)
+        total += windows[np.arange(splits), start]
         total[self.grid[None, None, :] < least[:, :, None]] = math.inf
         flat = total.reshape(ways * splits, width)
         pick = flat.argmin(axis=0)

@@ -7,6 +7,10 @@ from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.saving import Saving
 from lowtide.planning.optimal.solver import Program, solve
+from lowtide.planning.optimal.work import STEP, charge
+
+MEASURED = 12 * STEP
+"""Work of measuring an option, by ops."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ def span_options(
     found: list[Option] = []
     for saved, time in _saved_sets(blocks, span, prices, onward):
         if saved not in known:
+            charge(MEASURED * len(blocks.positions(span)))
             known[saved] = _measured(blocks, span, saved, time, onward)
         found.append(known[saved])
     return found

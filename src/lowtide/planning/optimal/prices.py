@@ -8,6 +8,7 @@ this leaves something out that a schedule must pay, so whatever the prices, time
 room is a bound on every schedule.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ import numpy as np
 
 from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.work import STEP, charge
+
+FILLED, PAID, ENTRY = 20 * STEP, 16 * STEP, 1e-3 * STEP
+"""Work of setting up a storage, of its price, and of an entry of its table."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class Prices:
         self.paid: list[_Paid] = []
         self.charged: list[_Charged] = []
         scopes = self._fill()
+        self.entries = sum(self._entries(paid) for paid in self.paid)
+        charge(FILLED * (facts.count + len(self.paid) + len(self.charged)))
         self.elimination = Elimination({o: self.domain[reach] for o, reach in self.reach.items()}, scopes)
 
     def _segment(self, k: int) -> int:
@@ -154,6 +161,7 @@ class Prices:
 
     def at(self, prices: Table) -> Priced:
         """The bound at these prices, one per instant and byte."""
+        charge(PAID * (len(self.paid) + len(self.charged)) + ENTRY * self.entries)
         tables = list(self.tables)
         for paid in self.paid:
             tables[paid.table] = self._table(paid, prices)
@@ -171,6 +179,10 @@ class Prices:
             total += float(costs[pick])
             over = over + charged.bytes * (1 - charged.spared[pick])
         return Priced(total - float(prices @ self.room), over)
+
+    def _entries(self, paid: _Paid) -> int:
+        sizes = [self.domain[self.reach[q]] for q in paid.readers]
+        return math.prod(sizes) * len(paid.spared) * self.count
 
     def _table(self, paid: _Paid, prices: Table) -> Table:
         """What a storage pays, by the patterns of its producer and its readers."""

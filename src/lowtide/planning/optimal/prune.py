@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
+from lowtide.planning.optimal.work import STEP, charge
 
 
 def prune(facts: Facts, order: Sequence[int], budget: int, *, seed: int = 0, rounds: int = 3) -> list[int]:
@@ -25,6 +26,7 @@ def _removed(facts: Facts, order: Sequence[int], budget: int, weight: dict[int, 
     lifetimes = Lifetimes(facts, order)
     left = sorted(extra_steps(facts, order), key=lambda step: (-weight[order[step]], step))
     while True:
+        charge(STEP * (4 + 1e-3 * len(order)) * len(left))
         kept = [step for step in left if not _try(lifetimes, step, budget)]
         if len(kept) == len(left):
             return lifetimes.remaining()

@@ -7,6 +7,7 @@ import numpy as np
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, excess
+from lowtide.planning.optimal.work import STEP, charge
 
 WORK = 30_000
 """Changes looked at before a repair gives up."""
@@ -34,6 +35,7 @@ def repair(facts: Facts, order: Sequence[int], budget: int, *, work: int = WORK)
     while over and work > 0:
         changes = _changes(lifetimes, budget)
         work -= len(changes) + 1
+        charge(STEP * (20 + 3e-3 * len(current)) * len(changes))
         changes.sort(key=lambda c: (c.price, c.step, c.ops))
         for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
             tried = _inserted(current, chosen)

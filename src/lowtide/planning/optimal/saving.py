@@ -5,8 +5,12 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
+from lowtide.planning.optimal.eliminate import Elimination, Scope, Table, TooWide
+from lowtide.planning.optimal.work import STEP, charge
 from lowtide.planning.problem import Problem
+
+MEET = 14
+"""Most ops that make or read one value."""
 
 
 class Saving:
@@ -41,10 +45,15 @@ class Saving:
     def _value(self, s: int, o: int, readers: Scope, *, wanted: bool) -> None:
         """[runs of its op and its readers]: 1 where the value must be stored."""
         scope = ((o,) if o in self.again else ()) + readers
-        at = np.indices((2,) * len(scope), dtype=bool) if scope else np.zeros((0,), dtype=bool)
-        reads = at[1:] if o in self.again else at
-        asked = np.asarray(reads.any(axis=0) if len(reads) else np.zeros((2,) * len(scope), dtype=bool)) | wanted
-        self.stored.append((s, np.asarray(asked & ~at[0] if o in self.again else asked, dtype=float)))
+        if len(scope) > MEET:
+            raise TooWide
+        charge(20 * STEP + 2e-3 * STEP * 2 ** len(scope))
+        table = np.ones((2,) * len(scope))
+        if not wanted:
+            table[(0,) * len(scope)] = 0.0
+        if o in self.again:
+            table[1] = 0.0
+        self.stored.append((s, table))
         self.scopes.append(scope)
 
     def at(self, price: float) -> tuple[frozenset[int], float]:

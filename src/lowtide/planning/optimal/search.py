@@ -1,10 +1,9 @@
 """The order of the search: proofs first, then candidates from the cheapest on, then improvement."""
 
-import time
-
 from lowtide.planning.optimal.candidates import (
     byte_price,
     from_annealing,
+    from_beam,
     from_chain,
     from_instants,
     from_nested,
@@ -16,8 +15,10 @@ from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.floor import lower_floor
+from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of, simulate
@@ -32,24 +33,24 @@ SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
 LARGE = 4000
 """Most ops of a program for which several instants, and nested blocks before few large ones, pay."""
-SHARE = 0.7
-"""Share of the time limit after which no new work is begun."""
+TRACED = 12
+"""Ops of which it is tried to prove that their inputs cannot be at hand together."""
+CUT = "cut off by the clock: another run may differ"
 
 
 def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
-    began = time.perf_counter()
+    meter = Meter.of(time_limit)
     peak_of(problem, problem.program)  # refuses what cannot be simulated
-    facts = Facts(problem)
-    best = Incumbent(facts, budget, began + SHARE * time_limit, seed, progress)
-    note = search(best)
+    best = Incumbent(Facts(problem), budget, meter, seed, progress)
+    with metered(meter):
+        note = search(best)
     if best.order is None:
         alive = simulate(problem, best.floor_order).alive
         raise BudgetInfeasible(problem, budget, floor=best.floor, proven=False, blockers=alive)
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
-    seconds = time.perf_counter() - began
-    return judged(problem, best.order, budget, policy="optimal", seconds=seconds, bound=bound, note=note)
+    return judged(problem, best.order, budget, policy="optimal", seconds=meter.spent(), bound=bound, note=note)
 
 
 def search(best: Incumbent) -> str:
@@ -72,7 +73,10 @@ def search(best: Incumbent) -> str:
     ranked = ranked_instants(facts, budget, most=80 if facts.count <= SMALL else 8, seconds=2.0)
     if is_impossible(ranked[0][0]):
         _refuse(best)
+    best.raise_bound(ranked[0][0])
     from_policies(best)
+    if best.order is None:
+        from_beam(best, (1,))
     near = True
     for relaxed, instant in ranked[:2]:
         if relaxed < 0.97 * ranked[0][0]:
@@ -87,22 +91,24 @@ def search(best: Incumbent) -> str:
     top = ranked[0][1]
     if near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
-    best.deadline -= BOUNDING * best.whole
+    bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
+    best.meter.whole -= bounding
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
     if facts.count > LARGE:  # few large blocks first, many small ones take long
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
-    nested = [from_nested(best, 32, price, PERCENTS)]
+    percents = PERCENTS if facts.count <= LARGE else PERCENTS[:3]  # their repair takes long
+    nested = [from_nested(best, 32, price, percents)]
     if best.left() > 0.5 * best.whole:
-        nested.append(from_nested(best, 64, price, PERCENTS))
+        nested.append(from_nested(best, 64, price, percents))
     if not any(nested) and facts.count <= LARGE:
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
-    if not any(nested):
+    if not any(nested) or facts.count > LARGE:
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, rounds=1, seconds=share * best.left())
     improve(best)
-    best.deadline += BOUNDING * best.whole
+    best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
     while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
         before = best.extra
@@ -112,6 +118,8 @@ def search(best: Incumbent) -> str:
             break
     if best.closed:
         return "proven best"
+    if best.meter.cut:
+        return CUT
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
@@ -130,8 +138,10 @@ def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
 
 
 def _refuse_hopeless(best: Incumbent) -> None:
-    """One op that alone needs more than the budget."""
+    """One op that alone needs more than the budget, or whose inputs cannot all be at hand within it."""
     o = hopeless_op(best.facts, best.budget)
+    if o is None:
+        o = impossible_op(best.facts, best.budget, ops=TRACED, sets=50)
     if o is None:
         return
     problem = best.facts.problem

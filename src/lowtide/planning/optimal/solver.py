@@ -1,13 +1,52 @@
-"""Integer programs of zero-one columns, as HiGHS wants them; one thread, bounded by nodes and by seconds."""
+"""Integer programs of zero-one columns, as HiGHS wants them; one thread, cut where a count is reached.
+
+HiGHS repeats itself exactly as long as no clock cuts it. So a linear program is cut by its iterations, and an integer
+one by how often HiGHS asks whether it should stop, which it does at fixed places of its algorithm. How much work that
+was is known afterwards, from the iterations.
+"""
 
 import math
+import time
 from dataclasses import dataclass, field
 
 import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from lowtide.planning.optimal.work import meter
+
 INF = float(highspy.kHighsInf)
+
+FEWEST = 8
+"""Times that HiGHS may ask before an integer program is cut, however little work is left."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Seconds of work, about, by rows and entries, simplex iterations and times that HiGHS asked to go on."""
+
+    rows: int
+    entries: int
+    integer: bool
+
+    def of(self, iterations: int, asked: int) -> float:
+        """The work of a solve, fitted to some two thousand of them."""
+        if not self.integer:
+            return 1e-3 + 1.1e-6 * self.entries + 1.5e-9 * self.entries * iterations
+        beyond = max(0.0, iterations - 0.25 * self.rows)  # of the root's: those of cuts and heuristics take longer
+        each = 2e-9 * self.entries + 3e-8 * self.rows
+        return 1e-3 + each * iterations + 3e-4 * beyond + (1.5e-3 + 2e-7 * self.entries) * asked
+
+    @property
+    def least(self) -> float:
+        """About what it takes to get through the root."""
+        return self.of(self.rows // 2, 2)
+
+    def most(self, seconds: float) -> int:
+        """Iterations, or times to be asked, within `seconds`."""
+        if not self.integer:
+            return max(1, int(seconds / (1e-6 + 1.5e-9 * self.entries)))
+        return max(FEWEST, int(seconds / (2e-3 + 1.8e-6 * self.entries)))
 
 
 @dataclass
@@ -75,8 +114,13 @@ def solve(
 ) -> Answer:
     """Solve `program` until bound and objective are within `tolerance` of each other, or within `slack`.
 
-    `bound` is a lower bound on every solution however early it stopped.
+    `seconds` is work, as in `work.py`, and is charged; what is far too large for it is not begun. `bound` is a lower
+    bound on every solution however early it stopped.
     """
+    account = meter()
+    effort = Effort(len(program.starts), len(program.columns), integer)
+    if effort.least > max(1.0, 2 * seconds) or account.late():
+        return Answer(0.0, math.inf, None, False)
     scale = max(program.cost, default=0.0) or 1.0
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(program.cost), len(program.starts)
@@ -90,14 +134,17 @@ def solve(
     if integer:
         lp.integrality_ = [highspy.HighsVarType.kInteger] * len(program.cost)
     solver = highspy.Highs()
+    most = effort.most(seconds)
     options: dict[str, object] = {
         "output_flag": False,
         "threads": 1,
         "random_seed": seed,
-        "time_limit": max(0.1, seconds),
+        "time_limit": max(0.1, account.deadline - time.perf_counter()),
         "mip_rel_gap": tolerance,
         "mip_abs_gap": max(1e-9, slack / scale),
     }
+    if not integer:
+        options["simplex_iteration_limit"] = most
     if nodes is not None:
         options["mip_max_nodes"] = nodes
     for name, value in options.items():
@@ -107,8 +154,21 @@ def solve(
         solution = highspy.HighsSolution()
         solution.col_value = [float(x) for x in start]
         solver.setSolution(solution)
+    asked = 0
+
+    def ask(event: highspy.HighsCallbackEvent) -> None:
+        nonlocal asked
+        asked += 1
+        if asked >= most:
+            event.interrupt()
+
+    if integer:
+        solver.cbMipInterrupt += ask
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
+    account.charge(effort.of(max(0, info.simplex_iteration_count), asked))
+    if status == highspy.HighsModelStatus.kTimeLimit:
+        account.cut = True
     if status == highspy.HighsModelStatus.kInfeasible:
         return Answer(math.inf, math.inf, None, True)
     finished = status == highspy.HighsModelStatus.kOptimal
