@@ -48,8 +48,8 @@ bench: setup
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
 
 bench-budgets: setup
-	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 40 --force --out reports/budgets/resnet152
-	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 40 --force --out reports/budgets/bert-base
+	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152
+	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force

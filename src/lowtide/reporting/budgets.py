@@ -49,7 +49,7 @@ def draw_budgets(found: Budgets, path: Path) -> None:
 
     rows = sorted((row for row in found.rows if row.ops is not None), key=lambda row: row.left)
     lines = (
-        f"{shorten('; '.join(found.batch), 110)}; optimizer: {shorten(found.optimizer, 60)}; {found.device}, "
+        f"{shorten('; '.join(found.batch), 70)}; optimizer: {shorten(found.optimizer, 30)}; {found.device}, "
         f"{found.threads} threads, torch {found.torch}",
         f"each round runs eager, captured and all planned steps in turn; points: median of {len(found.eager_ms)} "
         "rounds, bars: all rounds",
