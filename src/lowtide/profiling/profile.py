@@ -11,6 +11,7 @@ from lowtide.device.meter import meter_for
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
+from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.profiling.activations import activation_records
@@ -171,40 +172,16 @@ def _op_records(
     unforeseen: int,
 ) -> tuple[OpRecord, ...]:
     active = [live + unforeseen for live in live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)]
-    records = []
-    for op in graph.ops:
-        output = sum(sizes[s] for s in op.makes)
-        each = [run.times[op.rank] for run in measured]
-        first = op.outputs[0] if op.outputs else None
-        records.append(
-            OpRecord(
-                rank=op.rank,
-                name=op.name,
-                op=op.op,
-                phase=op.phase,
-                module=op.module,
-                source=op.source,
-                role=op.role,
-                runtime_ms=times[op.rank],
-                runtime_spread_ms=max(each) - min(each),
-                active_mem_B=active[op.rank],
-                peak_mem_B=active[op.rank] + workspaces[op.rank],
-                output_B=output,
-                workspace_B=workspaces[op.rank],
-                shape=first.shape if first else (),
-                dtype=first.dtype if first else "",
-                reads=op.reads,
-                writes=op.writes,
-                makes=op.makes,
-                forward=op.forward,
-                is_view=op.is_view,
-                is_random=op.is_random,
-                is_effect=op.is_effect,
-                overwrites=op.overwrites,
-                repeats=op.repeats,
-                purpose=op.purpose,
-                alone_B=max((run.taken[op.rank].peak for run in measured), default=0) if op.is_update else 0,
-                inner=facts.inner.get(op.rank, ()),
-            )
+    return tuple(
+        op_record(
+            op,
+            times=[run.times[op.rank] for run in measured],
+            runtime_ms=times[op.rank],
+            live=active[op.rank],
+            workspace=workspaces[op.rank],
+            sizes=sizes,
+            alone=max((run.taken[op.rank].peak for run in measured), default=0),
+            inner=facts.inner.get(op.rank, ()),
         )
-    return tuple(records)
+        for op in graph.ops
+    )

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import Op
+from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import describe
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
@@ -61,35 +62,14 @@ def estimate(graph: StepGraph) -> Profile:
 def _record(graph: StepGraph, op: Op, live: int, sizes: list[int]) -> OpRecord:
     touched = sum(sizes[s] for s in {*op.reads, *op.writes})
     share = next((share for word, share in _WORKSPACES.items() if word in op.op), 0.0)
-    workspace = int(share * touched)
-    return OpRecord(
-        rank=op.rank,
-        name=op.name,
-        op=op.op,
-        phase=op.phase,
-        module=op.module,
-        source=op.source,
-        role=op.role,
+    return op_record(
+        op,
+        times=(),
         runtime_ms=0.0 if op.is_view else _CALL_MS + touched / _BYTES_PER_MS + _flops(op.node) / _FLOPS_PER_MS,
-        runtime_spread_ms=0.0,
-        active_mem_B=live,
-        peak_mem_B=live + workspace,
-        output_B=sum(sizes[s] for s in op.makes),
-        workspace_B=workspace,
-        shape=(),
-        dtype="",
-        reads=op.reads,
-        writes=op.writes,
-        makes=op.makes,
-        forward=op.forward,
-        is_view=op.is_view,
-        is_random=op.is_random,
-        is_effect=op.is_effect,
-        overwrites=op.overwrites,
-        repeats=op.repeats,
-        purpose=op.purpose,
-        alone_B=max((sizes[s] for s in op.reads), default=0) if op.is_update else 0,
-        inner=(),
+        live=live,
+        workspace=int(share * touched),
+        sizes=sizes,
+        alone=max((sizes[s] for s in op.reads), default=0),
     )
 
 
