@@ -6,7 +6,7 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import bench, frontier, profile, schedule, train
+from lowtide.cli import bench, frontier, profile, report, schedule, train
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -21,6 +21,7 @@ app.command("profile")(profile.profile)
 app.command("train")(train.train)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
+app.command("report")(report.report)
 app.add_typer(bench.app, name="bench")
 
 
