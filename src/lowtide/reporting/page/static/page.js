@@ -40,7 +40,7 @@ for (const table of data.tables) {
   const title = shownIn[table.key];
   const linked = chart && chart.views.some((view) => view.title === title && view.at.length === table.columns[0].values.length);
   const note = linked ? `${table.note} Click a row to see it in the chart.` : table.note;
-  new VirtualTable(section(table.key, table.title, note), table, linked ? (row) => chart.show(title, row) : null);
+  new VirtualTable(section(table.key, table.title, note), table, linked ? (row, event) => chart.show(title, row, event) : null);
 }
 if (data.frontier.length) {
   new FrontierChart(section("frontier", "Peak against time", "Every trade of peak against time that the planner found."), data.frontier);

@@ -9,6 +9,7 @@ class StepChart {
     this.budget = budget;
     this.view = this.views[this.views.length - 1];
     this.byTime = true;
+    this.pin = null;
     this.hidden = new Set();
     this.controls = element("div", "controls");
     this.legend = element("div", "legend");
@@ -115,16 +116,29 @@ class StepChart {
 
   // What runs at the mouse: the op that began last.
   hover(plot) {
+    if (this.isPinned(plot.cursor.event)) {
+      plot.setCursor({ left: this.pin.left, top: 20 }, false);
+      this.tell(this.pin.step, this.pin.left);
+      return;
+    }
+    this.pin = null;
     const { left } = plot.cursor;
     if (left === undefined || left < 0) {
       this.card.hidden = true;
       return;
     }
-    const last = this.view.at.length - 1;
-    const i = Math.min(lastAtMost(this.x, plot.posToVal(left, "x")), last);
+    this.tell(Math.min(lastAtMost(this.x, plot.posToVal(left, "x")), this.view.at.length - 1), left);
+  }
+
+  // A step that was asked for stays until the mouse moves; scrolling to it moves only the page under the mouse.
+  isPinned(event) {
+    return this.pin && (!event || (event.clientX === this.pin.x && event.clientY === this.pin.y));
+  }
+
+  tell(i, left) {
     this.card.replaceChildren(...this.describe(i));
     this.card.hidden = false;
-    const room = plot.over.clientWidth;
+    const room = this.plotted.over.clientWidth;
     const wide = this.card.offsetWidth;
     this.card.style.left = `${left + 18 + wide > room ? Math.max(left - wide - 18, 0) : left + 18}px`;
   }
@@ -156,8 +170,8 @@ class StepChart {
     return [title, rows, bytes];
   }
 
-  // Bring a step into view with the mouse's card on it, as from a row of a table.
-  show(title, i) {
+  // Bring a step into view, as from the click on a row of a table.
+  show(title, i, { clientX, clientY }) {
     const wanted = this.views.find((view) => view.title === title);
     if (wanted !== this.view) {
       this.view = wanted;
@@ -167,8 +181,9 @@ class StepChart {
     const { min, max } = this.plotted.scales.x;
     if (this.x[i] < min || this.x[i] > max) this.plotted.setScale("x", { min: this.x[0], max: this.x[this.x.length - 1] });
     const left = this.plotted.valToPos((this.x[i] + this.x[i + 1]) / 2, "x");
-    this.plotted.setCursor({ left, top: 20 });
-    this.card.replaceChildren(...this.describe(i));
+    this.pin = { step: i, left, x: clientX, y: clientY };
+    this.plotted.setCursor({ left, top: 20 }, false);
+    this.tell(i, left);
   }
 
   drawControls() {

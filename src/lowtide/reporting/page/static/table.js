@@ -66,6 +66,7 @@ class VirtualTable {
     this.tell();
     this.body.style.height = `${this.rows.length * ROW}px`;
     this.box.scrollTop = 0;
+    this.inSight = "";
     this.show();
   }
 
@@ -112,6 +113,8 @@ class VirtualTable {
   show() {
     const first = Math.max(Math.floor(this.box.scrollTop / ROW) - BEYOND, 0);
     const last = Math.min(first + Math.ceil(this.box.clientHeight / ROW) + 2 * BEYOND, this.rows.length);
+    if (this.inSight === `${first} ${last}`) return;
+    this.inSight = `${first} ${last}`;
     const shown = [];
     for (let place = first; place < last; place += 1) shown.push(this.row(place));
     if (!this.rows.length) shown.push(element("div", "nothing", "No row fits the filter."));
@@ -133,7 +136,7 @@ class VirtualTable {
     }
     if (this.onRow) {
       made.classList.add("links");
-      made.addEventListener("click", () => this.onRow(row));
+      made.addEventListener("click", (event) => this.onRow(row, event));
     }
     return made;
   }
