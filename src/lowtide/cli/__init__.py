@@ -6,7 +6,7 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import bench, frontier, profile, report, schedule, train
+from lowtide.cli import animate, bench, frontier, profile, report, schedule, train
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -22,6 +22,7 @@ app.command("train")(train.train)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
 app.command("report")(report.report)
+app.add_typer(animate.app, name="animate")
 app.add_typer(bench.app, name="bench")
 
 
