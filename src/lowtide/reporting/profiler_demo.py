@@ -40,7 +40,7 @@ class _Walk:
         self._end = view.ms / self._time.factor
         self._ends = list(accumulate(run.ms for run in view.runs))
         self._highest = list(accumulate(view.totals, max))
-        top = 1.08 * view.peak / bytes_.factor
+        top = 1.08 * view.peak / bytes_.factor or 1.0
         edges = [0.0, *(end / self._time.factor for end in self._ends)]
         layers = [[size / bytes_.factor for size in (*layer.bytes, layer.bytes[-1])] for layer in view.layers]
         axes.stackplot(edges, layers, colors=[layer.colour for layer in view.layers], step="post", linewidth=0)
