@@ -38,8 +38,11 @@ class Instances:
     last: list[int]
 
 
-def instances(problem: Problem, order: Sequence[int]) -> Instances:
-    """What lives from when to when while `order` runs; a ScheduleError where it cannot run."""
+def instances(problem: Problem, order: Sequence[int], *, copying: bool = True) -> Instances:
+    """What lives from when to when while `order` runs; a ScheduleError where it cannot run.
+
+    Without `copying`, as if ops of other lanes were over as soon as they start.
+    """
     reads, writes, ops = problem.reads, problem.writes, problem.ops
     count, end = len(ops), len(order)
     newest = [-1] * len(problem.storages)
@@ -47,7 +50,7 @@ def instances(problem: Problem, order: Sequence[int]) -> Instances:
     storage: list[int] = []
     born: list[int] = []
     last: list[int] = []
-    pending = Pending(problem) if problem.lanes else None
+    pending = Pending(problem) if copying and problem.lanes else None
     for step, o in enumerate(order):
         if not 0 <= o < count:
             raise ScheduleError(f"step {step}: there is no op {shown(o)}, only {count} ops")
