@@ -65,7 +65,7 @@ def _released_late(problem: Problem, order: Sequence[int], swaps: Sequence[Swap]
 
 
 def _if_copies_took_no_time(problem: Problem, order: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-    """Bytes at each step if copies were over as soon as they start; per copy's step, the last that counts its source."""
+    """Bytes at each step if copies were over as soon as they start; per copy's step, its source's last step."""
     lived = instances(problem, order, copying=False)
     change = [0] * (len(order) + 2)
     change[0] = problem.resident_bytes
