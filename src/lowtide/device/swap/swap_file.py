@@ -84,6 +84,10 @@ class SwapFile:
             os.close(handle)
 
     def _allocate(self, offset: int, size: int) -> None:
+        """Asks first: some file systems fill the whole disk before they find out that it is too small."""
+        system = os.fstatvfs(self._handle)
+        if system.f_bavail * system.f_frsize < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(self._handle, offset, size)
 
     def _pwrite(self, data: memoryview, offset: int) -> int:
