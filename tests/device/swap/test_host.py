@@ -1,12 +1,13 @@
 """Pinned host memory for CUDA tensors; the room itself is tested everywhere, copies only where there is a device."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 
-from lowtide.device.swap import SwapError, SwapSpace, measure, open_space
-from lowtide.device.swap.host import Pool
+from lowtide.device.swap import SwapError, SwapSpace, host, measure, open_space
+from lowtide.device.swap.host import HostSpace, Pool
 from lowtide.device.swap.slots import Extent, Slots
 from tests.device.swap.values import MIB, bits, there_and_back
 
@@ -37,6 +38,55 @@ def test_extents_do_not_cross_pieces() -> None:
     slots.give((pool.add(torch.zeros(8, dtype=torch.uint8)),))
     assert [extent.size for extent in slots.take(16) or ()] == [8, 8]
     assert pool.extents == (Extent(0, 8), Extent(9, 8))
+
+
+class Told:
+    """Stands for streams and events where there is no device: copies happen at once, and who waits for whom is kept."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name = log, name
+
+    def wait_stream(self, other: "Told") -> None:
+        self.log.append(f"{self.name} after {other.name}")
+
+    wait_event = wait_stream
+
+    def record(self, stream: "Told") -> None:
+        self.name = f"event on {stream.name}"
+
+    def synchronize(self) -> None:
+        self.log.append(f"host after {self.name}")
+
+
+def test_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    names = iter(("out", "in"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Told(log, next(names)))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: Told(log, "nothing"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Told(log, "compute"))
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(host, "pinned", lambda size: torch.empty(size, dtype=torch.uint8))
+    space = HostSpace(torch.device("cpu"))
+    space.reserve(1000)
+    value = torch.randn(50, 5).t()
+    parked = space.offload(value)
+    space.settle(parked)
+    back = space.prefetch(parked)
+    space.arrive(back)
+    assert torch.equal(back, value)
+    assert back.stride() == value.stride()
+    assert log == [
+        *("out after compute", "host after event on out"),
+        *("in after compute", "in after event on out", "host after event on in"),
+    ]
+    with pytest.raises(SwapError, match="reserve more"):
+        space.offload(value)
+    space.recover()
+    assert torch.equal(there_and_back(space, value), value)
+    space.close()
+    space.close()
+    with pytest.raises(SwapError, match="closed"):
+        space.reserve(1)
 
 
 @pytest.fixture
@@ -94,7 +144,7 @@ class TestOnCuda:
         assert torch.equal(there_and_back(space, value), value)
         space.close()
         space.close()
-        with pytest.raises(SwapError, match="reserve more"):
+        with pytest.raises(SwapError, match="closed"):
             space.offload(value)
 
     def test_measured(self, space: SwapSpace) -> None:

@@ -40,14 +40,16 @@ class HostSpace(SwapSpace):
         self._out, self._in = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
         self._slots = Slots()
         self._pool = Pool()
+        self._closed = False
         self._coming: dict[int, tuple[torch.cuda.Event, Tensor, Parked]] = {}
 
     def reserve(self, capacity: int) -> None:
         """More pinned memory where there is not enough yet."""
+        self._check()
         more = capacity - self._pool.size
         if more > 0:
             try:
-                memory = torch.empty(more, dtype=torch.uint8, pin_memory=True)
+                memory = pinned(more)
             except RuntimeError as error:
                 raise SwapError(
                     f"no room for {format_bytes(capacity)} of swapped values in pinned host memory: "
@@ -57,6 +59,7 @@ class HostSpace(SwapSpace):
 
     def offload(self, value: Tensor) -> Parked:
         """Behind everything that was asked of the current stream so far, which makes the value."""
+        self._check()
         check_value(value, self.device)
         extents = self._slots.take(value.nbytes)
         if extents is None:
@@ -96,6 +99,7 @@ class HostSpace(SwapSpace):
 
     def arrive(self, value: Tensor) -> None:
         """Block until the device has done the copy."""
+        self._check()
         key = value.untyped_storage()._cdata
         if key not in self._coming:
             raise SwapError("arrive was asked for a value that is not on its way: prefetch it, and wait for it once")
@@ -105,23 +109,38 @@ class HostSpace(SwapSpace):
 
     def recover(self) -> None:
         """Copies that were asked for are waited for; values that are still parked are forgotten."""
+        self._check()
+        self._forget()
+        self._slots.give(self._pool.extents)
+
+    def close(self) -> None:
+        """Give the pinned memory back, to torch's cache of it."""
+        if not self._closed:
+            self._forget()
+            self._pool = Pool()
+            self._closed = True
+
+    def _forget(self) -> None:
         self._out.synchronize()
         self._in.synchronize()
         self._coming.clear()
         self._slots = Slots()
-        self._slots.give(self._pool.extents)
 
-    def close(self) -> None:
-        """Give the pinned memory back."""
-        self.recover()
-        self._pool = Pool()
-        self._slots = Slots()
+    def _check(self) -> None:
+        if self._closed:
+            raise SwapError("the swap space is closed")
 
     def _known(self, parked: Parked) -> ParkedOnHost:
+        self._check()
         assert isinstance(parked, ParkedOnHost)
         if parked.slots is not self._slots:
             raise SwapError("this value was forgotten when the swap space recovered from a broken step")
         return parked
+
+
+def pinned(size: int) -> Tensor:
+    """Host memory that the device copies from and to by itself."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 class Pool:
