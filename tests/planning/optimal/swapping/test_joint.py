@@ -110,7 +110,7 @@ def test_within_the_budget_and_never_worse_than_without_swaps_or_mutwo(data: st.
 
 
 def planned(problem: Problem, budget: int) -> Plan | None:
-    """The plan for a budget that some order is known to keep; None where it was not found, which must not be a proof."""
+    """The plan for a budget that some order keeps; None where it was not found, which must not be a proof."""
     try:
         return plan(problem, budget, time_limit=LIMIT)
     except BudgetInfeasible as infeasible:
