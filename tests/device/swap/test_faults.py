@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from lowtide.device import shim
 from lowtide.device.meter import ShimMeter
 from lowtide.device.swap import SwapError, open_space
-from lowtide.device.swap.disk import DiskSpace
+from lowtide.device.swap.disk import DiskSpace, ParkedOnDisk
+from lowtide.device.swap.lane import Cancelled
 from lowtide.device.swap.swap_file import SwapFile
 from tests.device.swap.files import (
     Fault,
@@ -177,4 +179,22 @@ def test_recover_in_the_middle_of_transfers(tmp_path: Path) -> None:
     back = space.prefetch(kept)
     space.arrive(back)
     assert torch.equal(back, value)
+    space.close()
+
+
+def test_recover_calls_off_what_has_not_started(tmp_path: Path) -> None:
+    file = GatedFile(tmp_path)
+    space = space_on(file)
+    first, later = space.offload(torch.ones(1000)), space.offload(torch.ones(1000))
+    assert isinstance(first, ParkedOnDisk)
+    assert isinstance(later, ParkedOnDisk)
+    assert file.reached.wait(60)
+    recovering = Thread(target=space.recover)
+    recovering.start()
+    assert later.written._done.wait(30)
+    assert isinstance(later.written.failure, Cancelled)
+    assert recovering.is_alive()
+    file.gate.set()
+    recovering.join()
+    assert first.written.failure is None
     space.close()

@@ -130,8 +130,9 @@ def test_a_forked_child_lets_go_of_the_file(tmp_path: Path) -> None:
     assert _files_in(tmp_path) == 1
     child = os.fork()
     if child == 0:
+        held = _files_in(tmp_path)
         space.close()
-        os._exit(_files_in(tmp_path))
+        os._exit(held)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     back = space.prefetch(parked)
     space.arrive(back)

@@ -47,37 +47,32 @@ class Transfer:
 
 
 class Lane:
-    """First in, first out. The thread starts with the first transfer and does not keep the interpreter alive."""
+    """First in, first out. The thread is there from the beginning and does not keep the interpreter alive."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Transfer | None] = SimpleQueue()
         self._still = Lock()
-        self._thread: Thread | None = None
+        self._thread = Thread(target=_drive, args=(self._queue, self._still), name="lowtide-swap", daemon=True)
+        self._thread.start()
         _LANES.add(self)
 
     def put(self, work: Work) -> Transfer:
         """Ask for `work`, behind all that was asked for before."""
         transfer = Transfer(work)
-        if self._thread is None:
-            self._thread = Thread(target=_drive, args=(self._queue, self._still), name="lowtide-swap", daemon=True)
-            self._thread.start()
         self._queue.put(transfer)
         return transfer
 
     def cancel(self) -> None:
         """Call off what has not started and wait for what has."""
         self._call_off()
-        if self._thread is not None:
-            self.put(_nothing).wait()
+        self.put(_nothing).wait()
 
     def close(self) -> None:
         """Call off what has not started, and end the thread; it may itself be the one that collects the garbage."""
         self._call_off()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._queue.put(None)
-            if thread is not current_thread():
-                thread.join()
+        self._queue.put(None)
+        if self._thread is not current_thread():
+            self._thread.join()
 
     def _call_off(self) -> None:
         with suppress(Empty):
@@ -112,12 +107,14 @@ def _next(queue: "SimpleQueue[Transfer | None]", still: Lock) -> bool:
     return True
 
 
+_FORKING = Lock()
 _LANES: WeakSet[Lane] = WeakSet()
 _HELD: list[Lane] = []
 
 
 def _hold_all() -> None:
     """A fork in the middle of direct I/O could let bytes land in the pages of the child instead of ours."""
+    _FORKING.acquire()  # one fork at a time
     for lane in list(_LANES):
         lane.hold()
         _HELD.append(lane)
@@ -126,6 +123,7 @@ def _hold_all() -> None:
 def _release_all() -> None:
     while _HELD:
         _HELD.pop().release()
+    _FORKING.release()
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
