@@ -92,3 +92,36 @@ def orders(draw: st.DrawFn, problem: Problem) -> tuple[int, ...]:
     if draw(st.integers(0, 4)) == 0 and order:
         order.pop(draw(st.integers(0, len(order) - 1)))
     return tuple(order)
+
+
+@st.composite
+def with_lanes(draw: st.DrawFn, base: st.SearchStrategy[Problem]) -> Problem:
+    """A problem some of whose storages can be swapped out and in, on one lane or on two."""
+    problem = draw(base)
+    storages, ops = list(problem.storages), list(problem.ops)
+    able = [s for s in dict.fromkeys(s for o in problem.program for s in problem.writes[o]) if not storages[s].keep]
+    lanes = draw(st.sampled_from([("copy", "copy"), ("out", "in")]))
+    times = st.integers(0, 8)
+    for s in able[: draw(st.integers(0, 4))]:
+        away = len(storages)
+        storages.append(Storage(storages[s].bytes, off_device=True))
+        ops += [
+            Op(f"offload{s}", draw(times), (s,), (away,), optional=True, lane=lanes[0]),
+            Op(f"release{s}", draw(st.sampled_from([0, 0, 1])), (s, away), (), optional=True),
+            Op(f"prefetch{s}", draw(times), (away,), (s,), optional=True, lane=lanes[1]),
+        ]
+    return Problem(problem.name, tuple(storages), tuple(ops))
+
+
+@st.composite
+def swapped_orders(draw: st.DrawFn, problem: Problem) -> tuple[int, ...]:
+    """The program with swaps strewn in: offload, release and prefetch in that order, anywhere behind the making."""
+    order = list(problem.program)
+    for o, op in enumerate(problem.ops):
+        if op.name.startswith("offload") and draw(st.booleans()):
+            maker = next(p for p in problem.producers[op.reads[0]] if not problem.ops[p].optional)
+            at = order.index(maker)
+            for step in [o, o + 1, o + 2] if draw(st.booleans()) else [o, o + 2]:
+                at = draw(st.integers(at + 1, len(order)))
+                order.insert(at, step)
+    return tuple(order)

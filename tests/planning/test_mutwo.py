@@ -6,9 +6,10 @@ from lowtide.errors import InputError
 from lowtide.planning.policies import BudgetInfeasible, mutwo
 from lowtide.planning.policies.activations import phases
 from lowtide.planning.policies.mutwo_greedy import candidates, program_live, start
-from lowtide.planning.policies.swap import Swap, prompt, swaps
+from lowtide.planning.policies.prompt import prompt
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.simulate import simulate
+from lowtide.planning.swaps import Swap, swaps_of
 
 # forward a -> b -> c -> d, all of them read again by backward in reverse; e hides between b and c.
 CHAIN = Problem(
@@ -181,27 +182,37 @@ def test_recomputation_in_backward_covers_a_prefetch() -> None:
     assert prompt(4, 8, 4, [op.time for op in CHAIN.ops], extra, [False] * 9).step == 7
 
 
-def with_swap(time: float) -> Problem:
-    """CHAIN with a copy lane for a."""
-    storages = (*CHAIN.storages, Storage(8, off_device=True))
-    copies = (
-        Op("offload", time, (A,), (10,), optional=True, lane="copy"),
-        Op("prefetch", time, (10,), (A,), optional=True, lane="copy"),
-    )
-    return Problem("swap", storages, CHAIN.ops + copies)
+def with_swap(time: float, other: float | None = None) -> Problem:
+    """CHAIN with a copy lane for a, and for b with another time."""
+    storages, ops = list(CHAIN.storages), list(CHAIN.ops)
+    for s, took in ((A, time), (B, other)):
+        if took is not None:
+            away = len(storages)
+            storages.append(Storage(storages[s].bytes, off_device=True))
+            ops += [
+                Op("offload", took, (s,), (away,), optional=True, lane="copy"),
+                Op("release", 0, (s, away), (), optional=True),
+                Op("prefetch", took, (away,), (s,), optional=True, lane="copy"),
+            ]
+    return Problem("swap", tuple(storages), tuple(ops))
 
 
 def test_a_swap_that_hides_is_chosen_over_recomputation() -> None:
     problem = with_swap(2)
     problem.verify()
-    assert swaps(problem) == {A: Swap(9, 10, 2)}
+    assert swaps_of(problem) == {A: Swap(A, 9, 10, 11)}
     greedy = start(phases(problem))
     assert greedy.advance(70)
     assert list(greedy.swapped) == [A]
     assert not greedy.recomputed
     assert (greedy.prompts[A].step, greedy.prompts[A].stall) == (6, 0)
     assert greedy.live.tolist() == [58, 64, 65, 69, 62, 63, 70, 66, 60]
-    assert mutwo.rewritten(greedy) == (0, 1, 9, 2, 3, 4, 5, 10, 6, 7, 8)
+    order = mutwo.rewritten(greedy, 70)
+    assert order == (0, 1, 9, 10, 2, 3, 4, 5, 11, 6, 7, 8)  # e takes nine bytes, so a must be gone by then
+    assert mutwo.rewritten(greedy, 73) == (0, 1, 9, 2, 10, 3, 4, 5, 11, 6, 7, 8)
+    timeline = simulate(problem, order)
+    assert (timeline.peak, timeline.waited) == (70, 2)
+    assert mutwo.plan(problem, 70).schedule.ops == order
 
 
 def test_a_swap_that_stalls_for_longer_is_not() -> None:
@@ -212,11 +223,10 @@ def test_a_swap_that_stalls_for_longer_is_not() -> None:
 
 
 def test_the_next_swap_starts_from_the_last_prompt() -> None:
-    greedy = start(phases(with_swap(2)))
+    greedy = start(phases(with_swap(2, 1.5)))
     greedy.choose_swap(greedy.left[A], 100)
     assert greedy.prompts[A].step == 6
     b = greedy.left[B]
-    b.swap = Swap(9, 10, 1.5)
     assert greedy.swap_overhead(b, 100) == prompt(1.5, 6, 4, [op.time for op in CHAIN.ops], [0.0] * 9, [False] * 9)
     assert greedy.swap_overhead(b, 100).stall == 0.5
 

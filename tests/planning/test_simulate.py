@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowtide.errors import InputError
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, ScheduleError, verify
 from lowtide.planning.simulate import overhead_of, peak_of, simulate
@@ -60,12 +59,6 @@ def test_first_runs_keep_the_program_order() -> None:
         verify(free, Schedule((1, 0)))
     with pytest.raises(ScheduleError, match="is no op"):
         verify(free, Schedule((False, True)))
-
-
-def test_lanes_are_refused_rather_than_guessed() -> None:
-    problem = Problem("lanes", (Storage(1),), (Op("a", 1, (), (0,)), Op("copy", 1, (0,), (), lane="copy")))
-    with pytest.raises(InputError, match="lane 'copy'"):
-        simulate(problem, (0, 1))
 
 
 def test_bytes_off_the_device_do_not_count() -> None:

@@ -3,6 +3,7 @@
 import random
 
 from lowtide.graph.step_graph import StepGraph
+from lowtide.planning.swaps import swaps_of
 from lowtide.records.words import Phase
 from lowtide.rewriting.problem import Act, Fit, without_idle_runs
 
@@ -36,3 +37,18 @@ def everything_again(graph: StepGraph, fit: Fit) -> tuple[int, ...]:
     begin = next(k for k, o in enumerate(program) if graph.ops[fit.actions[o].ranks[0]].phase is Phase.BACKWARD)
     again = [o for o in program[:begin] if not fit.problem.ops[o].once]
     return without_idle_runs(fit.problem, [*program[:begin], *again, *program[begin:]])
+
+
+def random_swaps(fit: Fit, rng: random.Random, *, share: float = 0.5) -> tuple[int, ...]:
+    """The program with some values sent away as soon as they are made, released and brought back anywhere behind."""
+    problem = fit.problem
+    order = list(problem.program)
+    for swap in swaps_of(problem).values():
+        maker = order.index(next(o for o in problem.producers[swap.storage] if not problem.ops[o].optional))
+        reads = [k for k, o in enumerate(order) if swap.storage in problem.reads[o]]
+        if rng.random() < share and reads and reads[-1] > maker + 1:
+            back = rng.randint(maker + 1, reads[-1])
+            order.insert(back, swap.prefetch)
+            order.insert(rng.randint(maker + 1, back), swap.release)
+            order.insert(maker + 1, swap.offload)
+    return without_idle_runs(problem, order)

@@ -14,6 +14,7 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.swapping import Space
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.runs import run_plain
@@ -29,12 +30,14 @@ from tests.zoo import ZOO, Case
 MANY = ("convnet", "encoder", "lstm", "gru", "autocast_convnet", "homemade", "branches", "t5")
 
 
-def assert_trains_as_eager(case: Case, ours: Trained, theirs: Trained, step: StepGraph, steps: int = 2) -> None:
+def assert_trains_as_eager(
+    case: Case, ours: Trained, theirs: Trained, step: StepGraph, steps: int = 2, space: Space | None = None
+) -> None:
     """Side by side, the second step on a batch that was not captured."""
     for number in range(steps):
         batch = case.other if number % 2 else case.batch
         torch.manual_seed(number)
-        ours.loss = step(batch, keep_gradients=True)
+        ours.loss = step(batch, keep_gradients=True, space=space)
         generator = torch.get_rng_state()
         assert torch.equal(generator, eager_step(theirs, batch, case.loss, number)), "the generator ended elsewhere"
         assert list(differences(ours, theirs)) == [], f"step {number}"

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
 from lowtide.graph.effects import in_place_form
 from lowtide.graph.ops import Op, run_ends
+from lowtide.graph.swapping import SWAP_OPS, WAITS
 from lowtide.graph.update import Ledger, update
 
 FILE_NAME = "<lowtide program>"
@@ -51,8 +52,8 @@ def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
 
 
 def _holds_nothing(node: fx.Node) -> bool:
-    """An op whose outputs are taken apart is dropped at once; an update returns nothing."""
-    return node.target is update or any(user.target is operator.getitem for user in node.users)
+    """An op whose outputs are taken apart is dropped at once; an update or a wait returns nothing."""
+    return node.target is update or node.target in WAITS or any(u.target is operator.getitem for u in node.users)
 
 
 def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
@@ -95,7 +96,9 @@ def call_text(op: Op, names: dict[str, Any]) -> str:
     function = function_of(op)
     name = str(function).replace(".", "_") if isinstance(function, OpOverload) else function.__name__
     names[name] = function._op if isinstance(function, OpOverload) else function
-    return f"{op.node.name} = {name}({arguments_text(op.node, names)})"
+    ledger = "ledger, " if function in SWAP_OPS else ""
+    result = "" if function in WAITS else f"{op.node.name} = "
+    return f"{result}{name}({ledger}{arguments_text(op.node, names)})"
 
 
 def function_of(op: Op) -> Callable[..., Any]:
@@ -145,6 +148,8 @@ def prepare(
     if node.target is update:
         return update, (ledger, *args), kwargs
     function = function_of(op)
+    if function in SWAP_OPS:
+        return function, (ledger, *args), kwargs
     return function._op if isinstance(function, OpOverload) else function, args, kwargs
 
 
@@ -153,5 +158,5 @@ def store(op: Op, made: Any, values: dict[str, Any]) -> None:
     if op.items:
         for item in op.items:
             values[item.name] = made[item.args[1]]
-    elif op.node.target is not update:
+    elif op.node.target is not update and op.node.target not in WAITS:
         values[op.node.name] = made

@@ -17,6 +17,7 @@ from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, li
 from lowtide.graph.ops import Op, Storage
 from lowtide.graph.packing import Packing, pack_bits, packings
 from lowtide.graph.program import Program, write_program
+from lowtide.graph.swapping import Space, Swapping, swappings
 from lowtide.graph.update import Ledger, Micro, UpdateForm
 from lowtide.records.words import Purpose, Role
 
@@ -45,13 +46,14 @@ class StepGraph:
     ending: UpdateForm
     """What becomes of the gradients."""
 
-    def __call__(self, batch: Any, *, keep_gradients: bool = False) -> Any:
+    def __call__(self, batch: Any, *, keep_gradients: bool = False, space: Space | None = None) -> Any:
         """Run one training step on `batch`; returns the detached loss.
 
         Where the loss function returned a tuple, all of it comes back. With `keep_gradients` every parameter's
         gradient is left in `.grad`, as eager training leaves it; without, it is dropped once the parameter has moved.
+        A step that swaps needs a `space`.
         """
-        ledger = Ledger(self.optimizer, [] if keep_gradients else None)
+        ledger = Ledger(self.optimizer, [] if keep_gradients else None, space=space)
         if not self.ending.adds:
             self.optimizer.zero_grad(set_to_none=True)
         result = self.run(self.form.tensors(batch), ledger)
@@ -105,6 +107,16 @@ class StepGraph:
     def packings(self) -> tuple[Packing, ...]:
         """The activations that can be kept in fewer bytes."""
         return packings(self.ops, self.storages)
+
+    @cached_property
+    def swappings(self) -> tuple[Swapping, ...]:
+        """The activations that can leave the device and come back."""
+        return swappings(self.ops, self.storages)
+
+    @cached_property
+    def swaps(self) -> bool:
+        """Does it need a space for values that leave the device?"""
+        return any(op.purpose is Purpose.OFFLOAD for op in self.ops)
 
     @cached_property
     def signs(self) -> dict[int, int]:

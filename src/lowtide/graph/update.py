@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -118,6 +119,8 @@ class Ledger:
     """Parameters that are being moved at the moment."""
     norm: Tensor | None = None
     """Of all gradients together, before they were clipped."""
+    space: Any = None
+    """Where values go that leave the device; a `graph.swapping.Space`, for steps that swap."""
     _group: dict[int, int] = field(default_factory=dict)
 
     def step(self) -> None:

@@ -128,7 +128,7 @@ class Problem:
 
     @cached_property
     def base_time(self) -> float:
-        """Time of the program order."""
+        """Time of the program order, one op after another."""
         return sum(self.ops[o].time for o in self.program)
 
     @cached_property
@@ -174,6 +174,12 @@ def _verify_numbers(problem: Problem) -> None:
         check_bytes(op.workspace, f"the workspace of {label}")
         if not op.lane:
             raise ProblemError(f"the lane of {label} has no name")
+        if op.lane != COMPUTE and not op.optional:
+            raise ProblemError(f"{label} stands on the lane {shown(op.lane)}: ops of the program belong to compute")
+        if op.lane != COMPUTE and (op.workspace or op.reuses is not None):
+            raise ProblemError(
+                f"{label} stands on the lane {shown(op.lane)}: it can neither have workspace nor reuse bytes"
+            )
         for what, ids in (("reads", op.reads), ("writes", op.writes)):
             for s in ids:
                 if type(s) is not int or not 0 <= s < len(problem.storages):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from lowtide.errors import InputError
 from lowtide.files import write_text
-from lowtide.planning.problem import Problem
+from lowtide.planning.lanes import Pending
+from lowtide.planning.problem import COMPUTE, Problem
 from lowtide.planning.reading import expect_format, id_list, read_object, shown
 
 FORMAT = "lowtide-schedule/1"
@@ -28,7 +29,8 @@ class Schedule:
 class Instances:
     """Every write of an order yields an instance of a storage, alive from step `born` to step `last`.
 
-    That is its last read, or the step before it where the reader runs in place and takes over its bytes.
+    That is its last read, or the step before it where the reader runs in place and takes over its bytes. What an op of
+    another lane reads or writes lives until a compute op waits for that lane.
     """
 
     storage: list[int]
@@ -36,8 +38,11 @@ class Instances:
     last: list[int]
 
 
-def instances(problem: Problem, order: Sequence[int]) -> Instances:
-    """What lives from when to when while `order` runs; a ScheduleError where it cannot run."""
+def instances(problem: Problem, order: Sequence[int], *, copying: bool = True) -> Instances:
+    """What lives from when to when while `order` runs; a ScheduleError where it cannot run.
+
+    Without `copying`, as if ops of other lanes were over as soon as they start.
+    """
     reads, writes, ops = problem.reads, problem.writes, problem.ops
     count, end = len(ops), len(order)
     newest = [-1] * len(problem.storages)
@@ -45,6 +50,7 @@ def instances(problem: Problem, order: Sequence[int]) -> Instances:
     storage: list[int] = []
     born: list[int] = []
     last: list[int] = []
+    pending = Pending(problem) if copying and problem.lanes else None
     for step, o in enumerate(order):
         if not 0 <= o < count:
             raise ScheduleError(f"step {step}: there is no op {shown(o)}, only {count} ops")
@@ -60,12 +66,23 @@ def instances(problem: Problem, order: Sequence[int]) -> Instances:
                     "which nothing has written yet"
                 )
             last[instance] = step
+        read = [newest[s] for s in reads[o]] if pending else ()
         for s in writes[o]:
             newest[s] = len(born)
             storage.append(s)
             born.append(step)
             last.append(step)
+        if pending and ops[o].lane == COMPUTE:
+            for instance in read:
+                maker = ops[order[born[instance]]]
+                if maker.lane != COMPUTE:
+                    for touched in pending.wait(maker.lane, born[instance]):
+                        last[touched] = max(last[touched], step)
+        elif pending:
+            pending.start(ops[o].lane, step, [*read, *(newest[s] for s in writes[o])])
     _verify_first_runs(problem, first)
+    for instance in pending.never_waited_for() if pending else ():
+        last[instance] = end
     for s in problem.kept:
         last[newest[s]] = end
     return Instances(storage, born, counted_until(problem, order, storage, last))

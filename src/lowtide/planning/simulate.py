@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lowtide.errors import InputError
+from lowtide.planning.lanes import clock
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import Instances, instances
 
@@ -27,9 +27,11 @@ class Timeline:
     workspace: int
     """Workspace of the op at the peak."""
     time: float
-    """Time of all steps."""
+    """Until all steps are done, lanes side by side."""
     overhead: float
     """`time` against the program order's, less one."""
+    waited: float = 0.0
+    """How long compute stood still for ops of other lanes."""
 
 
 def simulate(problem: Problem, order: Sequence[int]) -> Timeline:
@@ -44,10 +46,11 @@ def simulate(problem: Problem, order: Sequence[int]) -> Timeline:
         if born <= step <= last
     ]
     alive.sort(key=lambda entry: (-entry[1], entry[0]))
-    time = time_of(problem, order)
     workspace = problem.workspaces[order[step]]
+    ran = clock(problem, order) if problem.lanes else None
+    time, waited = (ran.time, ran.waited) if ran else (time_of(problem, order), 0.0)
     overhead = overhead_of(problem, time)
-    return Timeline(tuple(live), peak, step, tuple(alive), problem.resident_bytes, workspace, time, overhead)
+    return Timeline(tuple(live), peak, step, tuple(alive), problem.resident_bytes, workspace, time, overhead, waited)
 
 
 def peak_of(problem: Problem, order: Sequence[int]) -> int:
@@ -56,7 +59,9 @@ def peak_of(problem: Problem, order: Sequence[int]) -> int:
 
 
 def time_of(problem: Problem, order: Sequence[int]) -> float:
-    """The time of all steps, one after another; exact where times are whole numbers."""
+    """The time until all steps are done; without lanes their sum, exact where times are whole numbers."""
+    if problem.lanes:
+        return clock(problem, order).time
     times = problem.times
     return sum([times[o] for o in order])
 
@@ -71,11 +76,6 @@ def overhead_of(problem: Problem, time: float) -> float:
 
 def _live(problem: Problem, order: Sequence[int]) -> tuple[Instances, list[int]]:
     """The instances of `order` and the device bytes at each of its steps."""
-    if problem.lanes:
-        raise InputError(
-            f"{problem.name or 'the problem'} has ops on the lane {problem.lanes[0]!r}: "
-            "lanes beside compute cannot be simulated yet"
-        )
     lived = instances(problem, order)
     sizes, workspaces = problem.sizes, problem.workspaces
     change = [0] * (len(order) + 2)

@@ -18,6 +18,8 @@ class IncrementalTimeline:
     """
 
     def __init__(self, problem: Problem, order: Sequence[int]) -> None:
+        if problem.lanes:
+            raise ValueError("an order with lanes beside compute cannot be edited step by step")
         self._problem = problem
         self._count = len(order)
         self._total: npt.NDArray[np.int64] = np.array(simulate(problem, order).live, dtype=np.int64)

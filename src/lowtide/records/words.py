@@ -20,6 +20,12 @@ class Purpose(StrEnum):
     UNPACK = "unpack"
     STATE = "state"
     """Notes the random generator's state, for an op that will be run again."""
+    OFFLOAD = "offload"
+    RELEASE = "release"
+    """Waits for the copy out."""
+    PREFETCH = "prefetch"
+    ARRIVE = "arrive"
+    """Waits for the copy back."""
 
 
 class Role(StrEnum):

@@ -11,9 +11,11 @@ from enum import StrEnum
 from lowtide.graph.ops import Op
 from lowtide.graph.packing import Packing
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.swapping import Swapping
 from lowtide.planning.problem import Op as ProblemOp
 from lowtide.planning.problem import Problem, Storage
 from lowtide.records.profile import OpRecord, Profile
+from lowtide.records.transfer import copy_ms
 from lowtide.records.words import Phase
 
 TOGETHER = 0.002
@@ -32,6 +34,9 @@ class Act(StrEnum):
     UPDATE = "update"
     PACK = "pack"
     UNPACK = "unpack"
+    OFFLOAD = "offload"
+    RELEASE = "release"
+    PREFETCH = "prefetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Action:
     ranks: tuple[int, ...] = ()
     """The op of the graph that runs, or the updates that run together."""
     packing: Packing | None = None
+    swapping: Swapping | None = None
     random: bool = False
     """It draws random numbers, and running it again needs the generator's state of its first run."""
 
@@ -57,10 +63,21 @@ class Fit:
     """Bytes that the problem sets aside for generator states, as if every random op ran again."""
 
 
-def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit:
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How values can leave the device: the lanes of either direction, one or two, and which values are worth it."""
+
+    out: str
+    back: str
+    least_bytes: int = 2**18
+    """A smaller value is not worth a copy."""
+
+
+def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None) -> Fit:
     """The problem of running `graph`, whose ops were measured in `profile` (perhaps with another ending).
 
-    Without `early` the parameters move at the end, as in eager training.
+    Without `early` the parameters move at the end, as in eager training. With `lanes`, activations can be swapped in
+    the times that the profile has for it.
     """
     sizes = _sizes(graph, profile)
     records = {record.name: record for record in profile.ops}
@@ -111,9 +128,35 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True) -> Fit
             name = f"{act}_{packing.node.name}"
             ops.append(ProblemOp(name, time, (source,), (made,), workspace=workspace, optional=True))
             actions.append(Action(act, packing=packing))
+    if lanes is not None:
+        _add_swaps(graph, profile, lanes, storages, ops, actions)
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
     return Fit(problem, tuple(actions), states)
+
+
+def _add_swaps(
+    graph: StepGraph,
+    profile: Profile,
+    lanes: Lanes,
+    storages: list[Storage],
+    ops: list[ProblemOp],
+    actions: list[Action],
+) -> None:
+    """The ops that take activations off the device and bring them back."""
+    for swapping in graph.swappings:
+        s, name = swapping.storage, swapping.node.name
+        if storages[s].bytes < lanes.least_bytes or storages[s].keep:
+            continue
+        away = len(storages)
+        storages.append(Storage(storages[s].bytes, name=f"{name} off the device", off_device=True))
+        out, back = copy_ms(profile.transfer, storages[s].bytes)
+        ops += [
+            ProblemOp(f"offload_{name}", out, (s,), (away,), optional=True, lane=lanes.out),
+            ProblemOp(f"release_{name}", 0.0, (s, away), (), optional=True),
+            ProblemOp(f"prefetch_{name}", back, (away,), (s,), optional=True, lane=lanes.back),
+        ]
+        actions += [Action(act, swapping=swapping) for act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH)]
 
 
 def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...]]:
@@ -145,7 +188,10 @@ def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...
 
 
 def without_idle_runs(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
-    """`order` without the runs whose results nobody reads, which could stand where they may no longer run."""
+    """`order` without the runs whose results nobody reads, which could stand where they may no longer run.
+
+    A release has no result; it stays where its copy is read again.
+    """
     seen: set[int] = set()
     first = []
     for o in order:
@@ -155,7 +201,8 @@ def without_idle_runs(problem: Problem, order: Sequence[int]) -> tuple[int, ...]
     kept = []
     for place in range(len(order) - 1, -1, -1):
         o = order[place]
-        if first[place] or not wanted.isdisjoint(problem.writes[o]):
+        wait = not problem.writes[o] and any(s in wanted and problem.storages[s].off_device for s in problem.reads[o])
+        if first[place] or wait or not wanted.isdisjoint(problem.writes[o]):
             kept.append(o)
             wanted.difference_update(problem.writes[o])
             wanted.update(problem.reads[o])

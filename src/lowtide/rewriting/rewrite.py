@@ -12,6 +12,7 @@ from lowtide.graph.ops import RUN, Op, Storage, TensorMade
 from lowtide.graph.packing import Packing
 from lowtide.graph.replay import generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.swapping import SWAP_OPS, Swapping, arrive, offload, prefetch, release
 from lowtide.records.words import Purpose, Role
 from lowtide.rewriting.problem import GENERATOR_BYTES, Act, Fit
 
@@ -36,7 +37,26 @@ def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:
             case Act.UNPACK:
                 assert action.packing is not None
                 writer.unpack(action.packing)
+            case Act.OFFLOAD:
+                assert action.swapping is not None
+                writer.offload(action.swapping)
+            case Act.RELEASE:
+                assert action.swapping is not None
+                writer.release(action.swapping)
+            case Act.PREFETCH:
+                assert action.swapping is not None
+                writer.prefetch(action.swapping)
     return writer.finish()
+
+
+@dataclass(frozen=True)
+class _Parked:
+    """A value off the device, and the instance that it was copied from."""
+
+    node: fx.Node
+    storage: int
+    value: fx.Node
+    source: int
 
 
 @dataclass
@@ -61,6 +81,10 @@ class _Writer:
     """The generator's state before the first run of a random op."""
     packed: dict[int, tuple[fx.Node, int]] = field(default_factory=dict)
     """For each old storage its newest packed form."""
+    parked: dict[int, "_Parked"] = field(default_factory=dict)
+    """For each old storage its newest value off the device."""
+    coming: dict[int, tuple[Op, fx.Node]] = field(default_factory=dict)
+    """For each new storage that nothing has waited for yet, what fills it."""
 
     def __post_init__(self) -> None:
         self.newest = [-1] * len(self.graph.storages)
@@ -78,6 +102,7 @@ class _Writer:
     def run(self, op: Op) -> None:
         """One run of an op that is neither view nor update."""
         again = op.rank in self.ran
+        self._wait(op.reads)
         if op.is_random and not again and self.runs[op.rank] > 1:
             self._note_state(op)
         args, kwargs = op.node.args, dict(op.node.kwargs)
@@ -103,6 +128,8 @@ class _Writer:
 
     def update(self, updates: Sequence[Op]) -> None:
         """Updates that stand together; what they read is made to hand first, so that nothing comes between them."""
+        for op in updates:
+            self._wait(op.reads)
         mapped = [self._map((op.node.args, dict(op.node.kwargs))) for op in updates]
         for op, (given, options) in zip(updates, mapped, strict=True):
             reads = tuple(dict.fromkeys(self.newest[s] for s in op.reads))
@@ -111,6 +138,7 @@ class _Writer:
 
     def pack(self, packing: Packing) -> None:
         """Make the small form of a value."""
+        self._wait((packing.storage,))
         target, options = packing.pack
         old = self._maker[packing.node]
         size = Storage(0, f"packed_{packing.node.name}", packing.bytes, Role.ACTIVATION, False, None)
@@ -134,6 +162,47 @@ class _Writer:
         described = next(made for made in old.outputs if made.name == packing.node.name)
         made = replace(described, name=node.name, storage=storage)
         self._add(old, node, (), (made,), (source,), (storage,), Purpose.UNPACK)
+
+    def offload(self, swapping: Swapping) -> None:
+        """Start to copy a value out."""
+        self._wait((swapping.storage,))
+        value, source = self.values[swapping.node], self.newest[swapping.storage]
+        name = f"parked_{swapping.node.name}"
+        storage = self._storage(Storage(0, name, 0, Role.OTHER, False, None))
+        node = self._node(offload, (value,), {}, name)
+        self.parked[swapping.storage] = _Parked(node, storage, value, source)
+        old = self._maker[swapping.node]
+        described = next(made for made in old.outputs if made.name == swapping.node.name)
+        made = replace(described, name=node.name, storage=storage, role=Role.OTHER)
+        self._add(old, node, (), (made,), (source,), (storage,), Purpose.OFFLOAD)
+
+    def release(self, swapping: Swapping) -> None:
+        """Wait until a value is out; the instance that went out dies here if nothing else reads it."""
+        parked = self.parked[swapping.storage]
+        node = self._node(release, (parked.node, parked.value), {}, f"release_{swapping.node.name}")
+        old = self._maker[swapping.node]
+        self._add(old, node, (), (), (parked.storage, parked.source), (), Purpose.RELEASE)
+
+    def prefetch(self, swapping: Swapping) -> None:
+        """Start to copy a value back in; what reads it first waits for it."""
+        parked = self.parked[swapping.storage]
+        storage = self._storage(self.graph.storages[swapping.storage])
+        node = self._node(prefetch, (parked.node,), {}, swapping.node.name)
+        self.values[swapping.node] = node
+        self.newest[swapping.storage] = storage
+        old = self._maker[swapping.node]
+        self.coming[storage] = (old, node)
+        described = next(made for made in old.outputs if made.name == swapping.node.name)
+        made = replace(described, name=node.name, storage=storage)
+        self._add(old, node, (), (made,), (parked.storage,), (storage,), Purpose.PREFETCH)
+
+    def _wait(self, storages: Sequence[int]) -> None:
+        """Before something reads `storages` of the old graph: their newest instances must be there."""
+        for s in dict.fromkeys(storages):
+            if self.newest[s] in self.coming:
+                old, value = self.coming.pop(self.newest[s])
+                node = self._node(arrive, (value,), {}, f"arrive_{value.name}")
+                self._add(old, node, (), (), (self.newest[s],), (), Purpose.ARRIVE)
 
     def finish(self) -> StepGraph:
         """The new step."""
@@ -208,13 +277,13 @@ class _Writer:
         purpose: Purpose,
         effects: tuple[int, ...] = (),
     ) -> None:
-        made_here = purpose in (Purpose.PACK, Purpose.UNPACK, Purpose.STATE)
+        made_here = purpose not in (Purpose.PROGRAM, Purpose.RECOMPUTE)
         self.ops.append(
             replace(
                 op,
                 rank=len(self.ops),
                 name=node.name,
-                op=str(node.target) if isinstance(node.target, OpOverload) else op.op,
+                op=str(node.target) if isinstance(node.target, OpOverload) else _name_of(node, op),
                 outputs=outputs,
                 reads=reads,
                 writes=(*makes, *(self.newest[s] for s in effects)),
@@ -237,6 +306,11 @@ class _Writer:
         self.states[op.rank] = (node, storage)
         made = TensorMade(node.name, (GENERATOR_BYTES,), "uint8", storage, Role.OTHER)
         self._add(op, node, (), (made,), (), (storage,), Purpose.STATE)
+
+
+def _name_of(node: fx.Node, op: Op) -> str:
+    """What an op calls, for people: of a swap its own name, of anything else in Python the old op's."""
+    return f"lowtide.{node.target.__name__}" if node.target in SWAP_OPS else op.op
 
 
 def _with_overwriting(ops: Sequence[Op], storages: Sequence[Storage], graph: StepGraph, results: Any) -> tuple[Op, ...]:

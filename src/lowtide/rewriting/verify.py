@@ -11,6 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.errors import RewriteError
+from lowtide.graph import swapping
 from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths
@@ -43,6 +44,11 @@ class _Walk:
         self.drawn: list[str] = []
         self.pending_state: str | None = None
         """A random op whose generator state was noted and which has not run yet."""
+        self.swappable = {swapping.node.name for swapping in old.swappings}
+        self.leaving: dict[str, str] = {}
+        """Values that are being copied out, and what stands for them off the device."""
+        self.coming: set[int] = set()
+        """Storages that are being copied into."""
 
     def walk(self) -> None:
         """Follow the new ops from the first to the last."""
@@ -54,12 +60,14 @@ class _Walk:
         for op, dead in zip(self.new.ops, deaths(self.new.ops, outputs[1].all_input_nodes), strict=True):
             self._step(op)
             for name in dead:
-                del self.values[name]
+                self._drop(op, name)
         if _shape(outputs[1].args, self._read_output) != _shape(outputs[0].args, lambda node: (node.name,)):
             raise RewriteError("the rewritten step returns something else than the captured one")
         once = [op.name for op in self.old.ops if op.is_effect]
         if sorted(self.done) != sorted(once):
             raise RewriteError(f"effects must happen once each: {sorted(set(once) ^ set(self.done))[:3]} did not")
+        if self.leaving or self.coming:
+            raise RewriteError(f"copies are under way at the end of the rewritten step: {sorted(self.leaving)[:3]}")
         if self.drawn != [op.name for op in self.old.ops if op.is_random]:
             raise RewriteError("random numbers are drawn in another order than in the captured step")
 
@@ -84,8 +92,48 @@ class _Walk:
                     raise self._wrong(op, "notes no generator state")
                 self.pending_state = op.node.name.removeprefix("generator_before_")
                 self._made(op, op.node, ("state", self.pending_state))
+            case Purpose.OFFLOAD | Purpose.RELEASE | Purpose.PREFETCH | Purpose.ARRIVE:
+                self._swap(op)
             case Purpose.PROGRAM | Purpose.RECOMPUTE:
                 self._run(op)
+
+    def _swap(self, op: Op) -> None:
+        """A value on its way out or in: whole, unchanged until it is out, not read until it is in."""
+        first, *others = op.node.all_input_nodes
+        match op.node.target:
+            case swapping.offload:
+                source = self._read(op, first)
+                if source[0] not in self.swappable or len(source) > 1:
+                    raise self._wrong(op, f"sends {source[0]} away, which cannot be swapped")
+                self.leaving[first.name] = op.node.name
+                self._made(op, op.node, ("parked", *source))
+            case swapping.release:
+                value = self._read(op, others[0])
+                if self._read(op, first) != ("parked", *value) or self.leaving.pop(others[0].name, None) != first.name:
+                    raise self._wrong(op, "waits for another value than the one that it releases")
+            case swapping.prefetch:
+                parked = self._read(op, first)
+                if parked[0] != "parked":
+                    raise self._wrong(op, "brings back what was not sent away")
+                self._made(op, op.node, parked[1:])
+                self.coming.add(self.place[op.node.name])
+            case swapping.arrive:
+                if first.name not in self.values:
+                    raise self._wrong(op, f"waits for {first.name}, which is not there")
+                if self.place[first.name] not in self.coming:
+                    raise self._wrong(op, "waits for a value that is not on its way")
+                self.coming.remove(self.place[first.name])
+            case _:
+                raise self._wrong(op, f"calls {op.node.target} to swap a value")
+
+    def _drop(self, op: Op, name: str) -> None:
+        """A name goes out of use behind `op`."""
+        if name in self.leaving or name in self.leaving.values():
+            raise self._wrong(op, f"drops {name} while it is being copied out")
+        place = self.place.get(name)
+        if place in self.coming and not any(self.place.get(other) == place for other in self.values if other != name):
+            raise self._wrong(op, f"drops {name} while it is being copied in")
+        del self.values[name]
 
     def _run(self, op: Op) -> None:
         """A run of an op of the old graph: the same call on the same values."""
@@ -126,6 +174,8 @@ class _Walk:
                 raise self._wrong(op, "takes its outputs apart differently")
             self._made(op, item, (old.name,))
         if op.overwrites is not None:
+            if any(self.place[name] == op.overwrites for name in self.leaving):
+                raise self._wrong(op, "overwrites bytes that are being copied out")
             self.overwritten[op.overwrites] = op.name
 
     def _original(self, op: Op) -> Op:
@@ -162,6 +212,8 @@ class _Walk:
         place = self.place.get(node.name)
         if place is not None and place in self.overwritten:
             raise self._wrong(op, f"reads {node.name}, whose bytes {self.overwritten[place]} has overwritten")
+        if place is not None and place in self.coming:
+            raise self._wrong(op, f"reads {node.name}, which is still on its way back")
         return self.values[node.name]
 
     def _read_output(self, node: fx.Node) -> Value:

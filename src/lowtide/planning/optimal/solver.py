@@ -51,7 +51,7 @@ class Effort:
 
 @dataclass
 class Program:
-    """Minimise `cost` over zero-one columns under rows; built column by column, row by row."""
+    """Minimise `cost` over columns, most of them zero-one, under rows; built column by column, row by row."""
 
     cost: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
@@ -61,6 +61,8 @@ class Program:
     values: list[float] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
+    amounts: list[int] = field(default_factory=list)
+    """The columns that need not be whole numbers."""
 
     def column(self, cost: float, lower: float = 0.0) -> int:
         """A new zero-one column."""
@@ -68,6 +70,13 @@ class Program:
         self.lower.append(lower)
         self.upper.append(1.0)
         return len(self.cost) - 1
+
+    def amount(self, cost: float) -> int:
+        """A new column of any amount from zero on."""
+        column = self.column(cost)
+        self.upper[column] = INF
+        self.amounts.append(column)
+        return column
 
     def cover(self, plus: list[int], minus: int | None, least: float) -> None:
         """Row: the sum of `plus` less `minus` is at least `least`."""
@@ -132,7 +141,10 @@ def solve(
     lp.a_matrix_.index_ = np.array(program.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.array(program.values, dtype=float)
     if integer:
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(program.cost)
+        kinds = [highspy.HighsVarType.kInteger] * len(program.cost)
+        for column in program.amounts:
+            kinds[column] = highspy.HighsVarType.kContinuous
+        lp.integrality_ = kinds
     solver = highspy.Highs()
     most = effort.most(seconds)
     options: dict[str, object] = {

@@ -12,6 +12,7 @@ from lowtide.planning.policies.activations import phases
 from lowtide.planning.policies.mutwo_greedy import Greedy, start
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of, simulate
+from lowtide.planning.swap_places import with_releases
 
 
 def plan(
@@ -35,7 +36,7 @@ def plan(
             alive = simulate(problem, lowest).alive
             raise BudgetInfeasible(problem, budget, floor=floor, proven=False, blockers=alive)
         more = greedy.advance(limit)
-        order = rewritten(greedy)
+        order = rewritten(greedy, budget)
         peak = peak_of(problem, order)
         if peak < floor:
             floor, lowest = peak, order
@@ -48,8 +49,11 @@ def plan(
     return judged(problem, order, budget, policy="mutwo", seconds=time.perf_counter() - began, note=note)
 
 
-def rewritten(greedy: Greedy) -> tuple[int, ...]:
-    """The program with the greedy's choices in it: each recomputation before its first backward reader."""
+def rewritten(greedy: Greedy, budget: int) -> tuple[int, ...]:
+    """The program with the greedy's choices in it: each recomputation before its first backward reader.
+
+    A swapped value goes out after its last forward use, and its bytes are waited for where the budget needs them.
+    """
     problem = greedy.phases.problem
     position = greedy.phases.position
     before: dict[int, set[int]] = {}
@@ -67,7 +71,8 @@ def rewritten(greedy: Greedy) -> tuple[int, ...]:
         order.extend(_in_program_order(before.get(step, ()), position))
         order.append(o)
         order.extend(offload.get(step, ()))
-    return tuple(order)
+    swaps = [c.swap for c in greedy.swapped.values() if c.swap is not None]
+    return with_releases(problem, order, swaps, budget) if swaps else tuple(order)
 
 
 def _in_program_order(ops: Iterable[int], position: dict[int, int]) -> list[int]:

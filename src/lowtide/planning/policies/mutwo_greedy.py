@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowtide.planning.policies.activations import Phases
-from lowtide.planning.policies.swap import Prompt, Swap, prompt, swaps
+from lowtide.planning.policies.prompt import Prompt, prompt
+from lowtide.planning.swaps import Swap, swaps_of
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ def candidates(phases: Phases) -> dict[int, Candidate]:
     problem = phases.problem
     activations = set(phases.activations)
     ends = np.cumsum([problem.times[o] for o in problem.program])
-    known_swaps = swaps(problem)
+    known_swaps = swaps_of(problem)
     found: dict[int, Candidate] = {}
     for s in phases.activations:
         last, first = phases.last_forward(s), phases.first_backward(s)
@@ -132,7 +133,8 @@ class Greedy:
         access = min([candidate.first_backward, *given])
         times = [self.phases.problem.times[o] for o in self.phases.problem.program]
         over = (self.live > limit).tolist()
-        return prompt(candidate.swap.time, access, self.phases.split, times, self.extra, over)
+        back = self.phases.problem.times[candidate.swap.prefetch]
+        return prompt(back, access, self.phases.split, times, self.extra, over)
 
     def choose_swap(self, candidate: Candidate, limit: int) -> None:
         """Swap it: out after its last forward use, in at its prompt."""

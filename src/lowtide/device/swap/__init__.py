@@ -1,0 +1,7 @@
+"""Swap space: values leave the device in the background and come back, bit for bit, when they are asked for."""
+
+from lowtide.device.swap.measure import Sample, measure
+from lowtide.device.swap.opening import open_space
+from lowtide.device.swap.space import Parked, SwapError, SwapSpace, Waited
+
+__all__ = ["Parked", "Sample", "SwapError", "SwapSpace", "Waited", "measure", "open_space"]

@@ -1,0 +1,25 @@
+"""Opens the swap space that is asked for."""
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from lowtide.device.swap.disk import DiskSpace
+from lowtide.device.swap.host import HostSpace
+from lowtide.device.swap.space import SwapError, SwapSpace
+from lowtide.device.swap.swap_file import SwapFile
+
+Tier = Literal["disk", "host"]
+
+
+def open_space(tier: Tier, device: torch.device, folder: Path | None = None) -> SwapSpace:
+    """Swap space for values on `device`: `folder` is for the disk, the folder of temporary files where it is None."""
+    if tier == "host":
+        if device.type != "cuda":
+            raise SwapError(f"values on {device} are in host memory already: swap them to disk")
+        return HostSpace(device)
+    if device.type != "cpu":
+        raise SwapError(f"values on {device} cannot be swapped to disk: swap them to host memory")
+    return DiskSpace(SwapFile(folder or Path(tempfile.gettempdir())))

@@ -1,0 +1,149 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowtide.planning.optimal import plan
+from lowtide.planning.optimal.swapping.arrange import without_lanes
+from lowtide.planning.optimal.swapping.choice import Lanes, instant_bound
+from lowtide.planning.policies import BudgetInfeasible, Plan, mutwo
+from lowtide.planning.problem import Op, Problem, Storage
+from lowtide.planning.schedule import verify
+from lowtide.planning.simulate import simulate
+from lowtide.planning.swap_places import placed
+from lowtide.planning.swaps import swaps_of
+from tests.planning import naive
+from tests.planning.strategies import orders, problems, swapped_orders, training_problems, with_lanes
+
+LIMIT = 2.0
+
+
+def chain(copy: float, layers: int = 6, drag: float = 0.0) -> Problem:
+    """Layers forward and backward, ten of time each; every activation can be swapped in `copy` of time each way."""
+    storages = [Storage(5, resident=True)]
+    ops: list[Op] = []
+    for layer in range(layers):
+        storages.append(Storage(10))
+        ops.append(Op(f"forward{layer}", 10, (layer,), (layer + 1,)))
+    gradient = None
+    for layer in range(layers, 0, -1):
+        storages.append(Storage(1))
+        reads = (layer,) if gradient is None else (layer, gradient)
+        gradient = len(storages) - 1
+        ops.append(Op(f"backward{layer - 1}", 10, reads, (gradient,), once=True))
+    for layer in range(1, layers + 1):
+        away = len(storages)
+        storages.append(Storage(10, off_device=True))
+        ops += [
+            Op(f"offload{layer}", copy, (layer,), (away,), optional=True, lane="copy"),
+            Op(f"release{layer}", drag, (layer, away), (), optional=True),
+            Op(f"prefetch{layer}", copy, (away,), (layer,), optional=True, lane="copy"),
+        ]
+    return Problem("chain", tuple(storages), tuple(ops))
+
+
+def test_a_fast_lane_hides_what_recomputing_would_cost() -> None:
+    problem = chain(5)
+    found = plan(problem, 46, time_limit=LIMIT)
+    assert (found.overhead, found.bound) == (0, 0)
+    assert plan(without_lanes(problem).problem, 46, time_limit=LIMIT).overhead > 0
+    names = [problem.ops[o].name for o in found.schedule.ops]
+    assert any(name.startswith("release") for name in names)
+
+
+def test_a_slow_lane_is_left_alone() -> None:
+    problem = chain(1000)
+    found = plan(problem, 46, time_limit=LIMIT)
+    assert found.overhead == plan(without_lanes(problem).problem, 46, time_limit=LIMIT).overhead
+    assert not any(problem.ops[o].lane == "copy" for o in found.schedule.ops)
+
+
+def test_between_the_two_both_are_used() -> None:
+    """The lane carries some; the rest is run again."""
+    problem = chain(25, layers=12)
+    budget = 66
+    found = plan(problem, budget, time_limit=LIMIT)
+    counts = [found.schedule.ops.count(o) for o in problem.program]
+    assert any(problem.ops[o].lane == "copy" for o in found.schedule.ops)
+    assert max(counts) > 1
+    assert found.overhead < plan(without_lanes(problem).problem, budget, time_limit=LIMIT).overhead
+    assert found.bound <= found.overhead
+
+
+def test_copies_that_cost_compute_more_than_recomputing_are_left_alone() -> None:
+    problem = chain(1, drag=50)
+    found = plan(problem, 46, time_limit=LIMIT)
+    assert found.overhead == plan(without_lanes(problem).problem, 46, time_limit=LIMIT).overhead
+
+
+def test_an_op_that_needs_too_much_is_a_proof_and_anything_else_is_not() -> None:
+    with pytest.raises(BudgetInfeasible) as raised:
+        plan(chain(5), 15, time_limit=LIMIT)
+    assert raised.value.proven
+    assert raised.value.floor > 15
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_within_the_budget_and_never_worse_than_without_swaps_or_mutwo(data: st.DataObject) -> None:
+    problem = data.draw(with_lanes(st.one_of(problems(), training_problems())))
+    order = data.draw(swapped_orders(problem))
+    if not naive.runnable(problem, order):
+        return
+    budget = simulate(problem, order).peak
+    rivals = []
+    bare = without_lanes(problem)
+    with suppress(BudgetInfeasible):
+        rivals.append(plan(bare.problem, budget, time_limit=LIMIT).time)
+    with suppress(BudgetInfeasible):
+        rivals.append(mutwo.plan(problem, budget).time)
+    found = planned(problem, budget)
+    if found is None:
+        assert not rivals
+        return
+    verify(problem, found.schedule)
+    timeline = simulate(problem, found.schedule.ops)
+    assert (timeline.peak, timeline.time) == (found.peak, found.time)
+    assert found.peak <= budget
+    assert all(found.time <= rival + 1e-9 for rival in rivals)
+
+
+def planned(problem: Problem, budget: int) -> Plan | None:
+    """The plan for a budget that some order keeps; None where it was not found, which must not be a proof."""
+    try:
+        return plan(problem, budget, time_limit=LIMIT)
+    except BudgetInfeasible as infeasible:
+        if infeasible.proven:
+            raise
+        return None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_order_beats_the_bound_of_any_instant(data: st.DataObject) -> None:
+    problem = data.draw(with_lanes(st.one_of(problems(), training_problems())))
+    order = data.draw(st.one_of(orders(problem), swapped_orders(problem)))
+    if not naive.runnable(problem, order):
+        return
+    lanes = Lanes(problem, tuple(swaps_of(problem).values()))
+    order = placed(problem, order, lanes.swaps, simulate(problem, order).peak - data.draw(st.integers(0, 6)))
+    best = planned(problem, simulate(problem, order).peak)
+    if best is not None and data.draw(st.booleans()):
+        order = best.schedule.ops
+    timeline = simulate(problem, order)
+    facts = lanes.facts(dragging=False)
+    for instant in range(facts.count):
+        bound = instant_bound(lanes, facts, timeline.peak, instant, seconds=LIMIT)
+        assert bound <= timeline.time - problem.base_time + 1e-4
+
+
+def test_the_bound_of_a_lane_that_carries_little_by_hand() -> None:
+    """While forward's last layer runs, its input and output must be there. Of the other four the lane carries one out
+    in time, since it has 40 after the first is made; each further one waits for ten, or is run again in ten."""
+    problem = chain(25)
+    lanes = Lanes(problem, tuple(swaps_of(problem).values()))
+    facts = lanes.facts(dragging=False)
+    assert instant_bound(lanes, facts, 10**6, 5, seconds=LIMIT) == 0
+    bounds = [instant_bound(lanes, facts, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
+    assert bounds == pytest.approx([0, 0, 10, 20, 30])
