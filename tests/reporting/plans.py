@@ -31,16 +31,22 @@ def chain_plan(profile: Profile | None = None, *, lane: str = COMPUTE) -> StepPl
         ActionRecord("update" if op.phase is Phase.OPTIMIZER else "run", (op.rank,), None, op.module, op.source)
         for op in profile.ops
     ]
-    packed = len(storages)
-    storages.append(Storage(PACKED_B, name="packed", off_device=lane != COMPUTE))
+    away = len(storages)
+    storages.append(Storage(PACKED_B, name="away", off_device=lane != COMPUTE))
+    acts = {"pack": (layers, away), "unpack": (away, layers)}
+    if lane != COMPUTE:
+        acts = {"offload": (layers, away), "prefetch": (away, layers)}
     first = profile.ops[0]
-    for act, read, written in (("pack", layers, packed), ("unpack", packed, layers)):
+    for act, (read, written) in acts.items():
         ops.append(Op(f"{act}_{first.name}", 0.5, (read,), (written,), optional=True, lane=lane))
         actions.append(ActionRecord(act, (), layers, first.module, first.source))
+    ops.append(Op(f"release_{first.name}", 0.0, (layers, away), (), optional=True))
+    actions.append(ActionRecord("release", (), layers, first.module, first.source))
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
-    pack, unpack = end + 1, end + 2
-    order = (0, 1, pack, *range(2, end - 2), unpack, 1, end - 2, end - 1, end)
+    out, back, release = end + 1, end + 2, end + 3
+    waiting = () if lane == COMPUTE else (release,)
+    order = (0, 1, out, 2, *waiting, *range(3, end - 2), back, 1, end - 2, end - 1, end)
     return StepPlan(
         step=Identity("Chain", "Adam", profile.batch, "cpu", "2.13.0", "only step", "hash"),
         budget=8 * layers * KIB // 3,

@@ -67,7 +67,10 @@ def test_storages_are_matched_by_maker_where_names_are_equal() -> None:
 def test_another_lane_runs_beside_compute() -> None:
     plan = chain_plan(lane="copy")
     view = planned_view(plan, chain())
-    copies = [run for run in view.runs if run.lane == "copy"]
-    assert [run.kind for run in copies] == ["swap", "swap"]
-    after = view.runs[view.runs.index(copies[0]) + 1]
-    assert after.start_ms == copies[0].start_ms, "compute does not wait for the copy"
+    assert view.totals == plan.timeline.live
+    assert view.ms == pytest.approx(plan.timeline.time)
+    swaps = [(run.name, run.lane) for run in view.runs if run.kind == "swap"]
+    assert swaps == [("offload_op0", "copy"), ("release_op0", "compute"), ("prefetch_op0", "copy")]
+    out = next(k for k, run in enumerate(view.runs) if run.lane == "copy")
+    assert view.runs[out + 1].start_ms == view.runs[out].start_ms, "compute does not wait for the copy"
+    assert max(_layer(view, "activations, made again")) == 2 * KIB, "what comes back is there again"

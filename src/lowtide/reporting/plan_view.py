@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from lowtide.planning.problem import COMPUTE, Problem
+from lowtide.planning.lanes import clock
+from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import instances
 from lowtide.records.profile import OpRecord, Profile
 from lowtide.records.step_plan import ActionRecord, StepPlan
@@ -49,10 +50,10 @@ def unplanned_view(plan: StepPlan, profile: Profile | None) -> StepView:
 
 def _kind(plan: StepPlan, o: int, *, again: bool) -> str:
     """What a run of op `o` is there for."""
-    if plan.problem.ops[o].lane != COMPUTE:
-        return SWAP
     act = plan.actions[o].act
-    return act if act != "run" else RECOMPUTE if again else PROGRAM
+    if act == "run":
+        return RECOMPUTE if again else PROGRAM
+    return SWAP if act in ("offload", "release", "prefetch") else act
 
 
 def _view(
@@ -69,7 +70,7 @@ def _view(
     records = {} if profile is None else {record.name: record for record in profile.ops}
     runs = tuple(
         _run(name, kind, actions[name], records.get(name), problem.ops[o].lane, start, problem.times[o])
-        for name, kind, o, start in zip(names, kinds, order, _starts(problem, order), strict=True)
+        for name, kind, o, start in zip(names, kinds, order, clock(problem, order).starts, strict=True)
     )
     return StepView(title, _HOW, runs, _layers(plan, profile, problem, order, kinds))
 
@@ -80,18 +81,6 @@ def _run(
     op, phase = ("", "") if record is None else (record.op, record.phase.value)
     phase = Phase.OPTIMIZER.value if kind == UPDATE else phase
     return Run(name, op, action.module, action.source, phase, kind, lane, start, ms)
-
-
-def _starts(problem: Problem, order: Sequence[int]) -> list[float]:
-    """When each step begins: behind the one before it on its lane, and not before its place in the order is reached."""
-    ends: dict[str, float] = {COMPUTE: 0.0}
-    starts = []
-    for o in order:
-        lane = problem.ops[o].lane
-        start = max(ends[COMPUTE], ends.get(lane, 0.0))
-        starts.append(start)
-        ends[lane] = start + problem.times[o]
-    return starts
 
 
 def _layers(
