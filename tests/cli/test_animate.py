@@ -17,8 +17,10 @@ def test_what_is_drawn_was_sampled_while_the_steps_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.py").write_text(MODEL)
-    words = (f"{tmp_path / 'net.py'}:net", "--batch-size", "4096", "--budget", "60%", "--frames", "3")
-    assert run_main(monkeypatch, "animate", "saved", *words, "--out", tmp_path / "out" / "saved.gif") == 0
+    words = (f"{tmp_path / 'net.py'}:net", "--batch-size", "1024", "--budget", "60%", "--time-limit", "2")
+    assert (
+        run_main(monkeypatch, "animate", "saved", *words, "--frames", "3", "--out", tmp_path / "out" / "saved.gif") == 0
+    )
     assert "saved.json" in capsys.readouterr().out
     samples = MemorySamples.load(tmp_path / "out" / "saved.json")
     for step in (samples.before, samples.after):

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from lowtide.planning.problem import Problem, Storage
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.reporting.plan_view import counterparts, planned_view, unplanned_view
@@ -74,3 +75,14 @@ def test_another_lane_runs_beside_compute() -> None:
     out = next(k for k, run in enumerate(view.runs) if run.lane == "copy")
     assert view.runs[out + 1].start_ms == view.runs[out].start_ms, "compute does not wait for the copy"
     assert max(_layer(view, "activations, made again")) == 2 * KIB, "what comes back is there again"
+
+
+def test_two_storages_of_one_op_are_told_apart() -> None:
+    profile, plan = chain(), chain_plan()
+    extra = replace(profile.storages[3], name="mask")
+    makes_two = replace(profile.ops[0], makes=(3, 9))
+    profile = replace(profile, storages=(*profile.storages, extra), ops=(makes_two, *profile.ops[1:]))
+    writes_two = replace(plan.problem.ops[0], writes=(3, 10))
+    storages = (*plan.problem.storages, Storage(KIB, name="mask"))
+    plan = replace(plan, problem=Problem("two", storages, (writes_two, *plan.problem.ops[1:])))
+    assert counterparts(plan, profile) == {**{s: s for s in range(9)}, 10: 9}

@@ -18,10 +18,12 @@ from lowtide.cli.options import (
     PolicyName,
     SeqLen,
     check_gif,
+    check_time_limit,
 )
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.progress import progress_line
 from lowtide.cli.resources import resources_suffice
+from lowtide.cli.train import PlanningTime
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
@@ -41,6 +43,7 @@ def saved(
         typer.Option(metavar="FILE.gif", help="The picture; the samples go beside it as JSON.", show_default=False),
     ],
     policy: PolicyName = "optimal",
+    time_limit: PlanningTime = None,
     image_size: ImageSize = None,
     seq_len: SeqLen = None,
     dropout: Dropout = None,
@@ -54,6 +57,8 @@ def saved(
     check_gif(out, frames)
     parse_bytes(budget, whole=1)
     find_policy(policy)
+    if time_limit is not None:
+        check_time_limit(time_limit)
     names = (out.name, out.with_suffix(".json").name)
     with (
         results(out.parent, names, force=force) as folder,
@@ -61,7 +66,7 @@ def saved(
         progress_line("animate saved") as say,
     ):
         # torch takes a while to import: not before the options are known to be right.
-        from lowtide.cli.sampled_steps import sampled_steps
+        from lowtide.cli.sampled_steps import Planning, sampled_steps
         from lowtide.models import ModelOptions, build, make_optimizer
         from lowtide.reporting.saved_demo import draw_saved_demo
 
@@ -69,7 +74,7 @@ def saved(
             training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
             return training, make_optimizer(optimizer, training.model, lr)
 
-        samples = sampled_steps(fresh, budget, policy, say)
+        samples = sampled_steps(fresh, Planning(budget, policy, time_limit), say)
         samples.save(folder / names[1])
         say("draw")
         draw_saved_demo(samples, folder / names[0], frames=frames)

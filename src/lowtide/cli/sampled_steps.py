@@ -1,7 +1,8 @@
-"""The steps of `lowtide animate saved`: eager, then planned, each alone in the process while it is sampled."""
+"""The steps of `lowtide animate saved`: eager, then planned, sampled while they run."""
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,6 @@ from torch.optim import Optimizer
 import lowtide
 from lowtide.cli.eager_copy import EagerCopy
 from lowtide.device.clock import clock_for
-from lowtide.device.limit import usual_device
 from lowtide.device.meter import meter_for
 from lowtide.device.sampler import Sampler
 from lowtide.graph.update import describe
@@ -27,16 +27,31 @@ _EVERY_MS = 1.0
 Fresh = Callable[[], tuple[Training, Optimizer]]
 
 
-def sampled_steps(fresh: Fresh, budget: str, policy: str, say: Callable[[str], None]) -> MemorySamples:
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """How the step is planned."""
+
+    budget: str
+    policy: str
+    time_limit: float | None
+
+
+def sampled_steps(fresh: Fresh, planning: Planning, say: Callable[[str], None]) -> MemorySamples:
     """Sample one eager and one planned step of what `fresh` makes anew for each."""
-    sampler = Sampler(usual_device(), _EVERY_MS)
     say("eager steps")
-    before = _eager(fresh, sampler)
-    gc.collect()
+    before = _eager(fresh)
+    gc.collect()  # the eager model goes before the planned one comes
     say("capture, measure and plan")
     training, optimizer = fresh()
     step = lowtide.train_step(
-        training.model, optimizer, training.batch, training.loss, budget=budget, policy=policy, progress=False
+        training.model,
+        optimizer,
+        training.batch,
+        training.loss,
+        budget=planning.budget,
+        policy=planning.policy,
+        time_limit=planning.time_limit,
+        progress=False,
     )
     assert step.plan is not None
     say("planned steps")
@@ -47,7 +62,7 @@ def sampled_steps(fresh: Fresh, budget: str, policy: str, say: Callable[[str], N
         step(batch)
         return clock.stop(), step.measured_peak
 
-    after = _sampled(planned, training.batch, sampler)
+    after = _sampled(planned, training.batch, step.graph.device)
     return MemorySamples(
         model=training.name,
         batch=batch_lines(step.graph.form),
@@ -55,34 +70,34 @@ def sampled_steps(fresh: Fresh, budget: str, policy: str, say: Callable[[str], N
         device=str(step.graph.device),
         torch=str(torch.__version__),
         memory_source=meter_for(step.graph.device).name,
-        every_ms=sampler.every_ms,
+        every_ms=_EVERY_MS,
         budget_B=step.plan.budget,
         before=before,
         after=after,
     )
 
 
-def _eager(fresh: Fresh, sampler: Sampler) -> SampledStep:
+def _eager(fresh: Fresh) -> SampledStep:
     training, optimizer = fresh()
-    batch = training.batch
     eager = EagerCopy(training.model, optimizer, training.loss)
-    del training, optimizer  # only the copy is there while it is sampled
 
     def step(batch: Any) -> tuple[float, int | None]:
         _, ms, peak = eager.step(batch)
         return ms, peak
 
-    return _sampled(step, batch, sampler)
+    return _sampled(step, training.batch, next(training.model.parameters()).device)
 
 
-def _sampled(step: Callable[[Any], tuple[float, int | None]], batch: Any, sampler: Sampler) -> SampledStep:
+def _sampled(step: Callable[[Any], tuple[float, int | None]], batch: Any, device: torch.device) -> SampledStep:
+    sampler = Sampler(device, _EVERY_MS)
     for _ in range(_WARM):
         step(batch)
     with no_collection(), sampler:
         ms, peak = step(batch)
     assert peak is not None
+    before = peak - sampler.taken.peak
     times, sizes = zip(*_changes(sampler.samples), strict=True)
-    return SampledStep(tuple(round(time, 3) for time in times), sizes, peak, ms)
+    return SampledStep(tuple(round(time, 3) for time in times), tuple(before + size for size in sizes), peak, ms)
 
 
 def _changes(samples: list[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -1,16 +1,22 @@
 """Moving pictures: frames of a figure that is changed a little each time, in one small GIF."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
 from lowtide.files import writing
 
-_COLOURS = 64
+_COLOURS = 128
 _FRAME_MS, _LAST_MS = 90, 3000
+
+Pixels = npt.NDArray[np.int32]
+"""Per pixel its red, green and blue as one number."""
 
 
 def write_gif(path: Path, figure: Figure, frames: int, show: Callable[[int], None]) -> None:
@@ -24,9 +30,9 @@ def write_gif(path: Path, figure: Figure, frames: int, show: Callable[[int], Non
     pictures = []
     for frame in range(frames):
         show(frame)
-        pictures.append(_image(figure))
-    palette = _palette([pictures[0], pictures[frames // 2], pictures[-1]])
-    images = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
+        pictures.append(_pixels(figure))
+    palette = _Palette([pictures[0], pictures[frames // 2], pictures[-1]])
+    images = [palette.image(picture) for picture in pictures]
     lasting = [*[_FRAME_MS] * (frames - 1), _LAST_MS]
     with writing(path) as temporary:
         images[0].save(
@@ -34,17 +40,36 @@ def write_gif(path: Path, figure: Figure, frames: int, show: Callable[[int], Non
         )
 
 
-def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
-    """The colours of these, rare ones included: a thin line matters as much as a wide ground."""
-    width, height = pictures[0].size
-    montage = Image.new("RGB", (width, height * len(pictures)))
-    for place, picture in enumerate(pictures):
-        montage.paste(picture, (0, height * place))
-    return montage.quantize(_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+class _Palette:
+    """The commonest colours of some pictures, exactly; what blends two of them at an edge becomes the nearest."""
+
+    def __init__(self, pictures: Sequence[Pixels]) -> None:
+        counts: Counter[int] = Counter()
+        for picture in pictures:
+            colours, times = np.unique(picture, return_counts=True)
+            counts.update(dict(zip(colours.tolist(), times.tolist(), strict=True)))
+        self._colours = _channels(np.array([colour for colour, _ in counts.most_common(_COLOURS)], dtype=np.int32))
+        self._places = np.full(2**24, -1, dtype=np.int16)
+        """Per colour its place in the palette, found when first met."""
+
+    def image(self, picture: Pixels) -> Image.Image:
+        """`picture` in these colours."""
+        new = np.unique(picture[self._places[picture] < 0])
+        away = _channels(new)[:, None, :] - self._colours[None, :, :]
+        self._places[new] = (away * away).sum(axis=2).argmin(axis=1)
+        made = Image.fromarray(self._places[picture].astype(np.uint8))
+        made.putpalette(self._colours.astype(np.uint8).tobytes())
+        return made
 
 
-def _image(figure: Figure) -> Image.Image:
+def _channels(colours: Pixels) -> Pixels:
+    """One row of red, green and blue for each."""
+    return np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=-1)
+
+
+def _pixels(figure: Figure) -> Pixels:
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     canvas.draw()
-    return Image.frombuffer("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
+    channels = np.asarray(canvas.buffer_rgba()).astype(np.int32)
+    return channels[..., 0] << 16 | channels[..., 1] << 8 | channels[..., 2]

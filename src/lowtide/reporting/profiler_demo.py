@@ -45,6 +45,7 @@ class _Walk:
         layers = [[size / bytes_.factor for size in (*layer.bytes, layer.bytes[-1])] for layer in view.layers]
         axes.stackplot(edges, layers, colors=[layer.colour for layer in view.layers], step="post", linewidth=0)
         self._cover = Rectangle((0, 0), 1.01 * self._end, top, facecolor="white", zorder=2.3, clip_on=False)
+        self._cover.set_in_layout(False)
         axes.add_patch(self._cover)
         self._now = axes.axvline(0, color=INK, linewidth=1.2, zorder=4)
         self._peak = axes.axhline(0, color=INK, linewidth=1, linestyle=":", zorder=5)

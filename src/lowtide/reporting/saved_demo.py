@@ -55,6 +55,7 @@ class _Side:
         axes.fill_between(shares, heights, color=colour, alpha=0.35, step="post", linewidth=0)
         axes.step(shares, heights, where="post", color=colour, linewidth=1.4)
         self._cover = Rectangle((0, 0), 102, axes.get_ylim()[1], facecolor="white", zorder=2.3, clip_on=False)
+        self._cover.set_in_layout(False)
         axes.add_patch(self._cover)
         self._peak = axes.axhline(0, color=INK, linewidth=1, linestyle=":", zorder=4)
         if budget is not None:
