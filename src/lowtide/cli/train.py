@@ -48,6 +48,15 @@ MemoryLimit = Annotated[
 ]
 Accumulate = Annotated[int, typer.Option(metavar="K", help="The parameters move at every K-th step.")]
 Clip = Annotated[float | None, typer.Option(metavar="X", help="Clip the norm of all gradients to this.")]
+Swap = Annotated[
+    str,
+    typer.Option(
+        metavar="off|disk|host|auto",
+        help="Let values leave the device where that is cheaper than making them again: disk for models on the CPU, "
+        "pinned host memory for those on a GPU, auto for whichever fits. Needs --budget or --plan.",
+    ),
+]
+SwapDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to swap to disk; default: temporary files.")]
 PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
 SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
 PlanningTime = Annotated[
@@ -65,6 +74,8 @@ def train(
     memory_limit: MemoryLimit = None,
     accumulate: Accumulate = 1,
     clip_grad_norm: Clip = None,
+    swap: Swap = "off",
+    swap_dir: SwapDir = None,
     plan: PlanFrom = None,
     save_plan: SavePlan = None,
     time_limit: PlanningTime = None,
@@ -83,6 +94,8 @@ def train(
     memory ran out.
     """
     _check(steps, budget, policy, plan, save_plan, time_limit, force=force)
+    if swap != "off" and budget is None and plan is None:
+        raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     planned = budget is not None or plan is not None
     names = (RUN_NAME, PNG_NAME) if planned and out is not None else (RUN_NAME,) if out is not None else ()
@@ -105,7 +118,9 @@ def train(
         found = next(training.model.parameters()).device.type
         if limit is not None and found != device:
             limit_memory(limit, found)
-        wanted = Wanted(steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit)
+        wanted = Wanted(
+            steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit, swap, swap_dir
+        )
         run, step = train_loop(training, made, wanted, console)
         if save_plan is not None:
             step.save_plan(save_plan)
