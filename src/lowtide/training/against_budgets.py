@@ -171,10 +171,11 @@ def _op_times(
             say(f"op by op, run {number + 1} of {runs}: {kind}")
             captured.optimizer.zero_grad(set_to_none=True)
             times[kind].append(run_op_by_op(graph, batch, clock, meter, lambda _: None).times)
-    return {kind: _by_purpose(graph, times[kind]) for kind, graph in graphs.items()}
+    return {kind: by_purpose(graph, times[kind]) for kind, graph in graphs.items()}
 
 
-def _by_purpose(graph: StepGraph, runs: Sequence[Sequence[float]]) -> OpTimes:
+def by_purpose(graph: StepGraph, runs: Sequence[Sequence[float]]) -> OpTimes:
+    """The ops of `graph` by what they are there for; of each the median of its `runs` counts."""
     sums: dict[str, float] = {}
     for op, times in zip(graph.ops, zip(*runs, strict=True), strict=True):
         key = "update" if op.is_update else op.purpose.value

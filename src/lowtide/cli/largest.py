@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def largest() -> None:
+    """stub"""

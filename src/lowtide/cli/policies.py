@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def policies() -> None:
+    """stub"""

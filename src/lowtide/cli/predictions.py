@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def predictions() -> None:
+    """stub"""
