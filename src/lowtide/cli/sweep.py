@@ -7,7 +7,6 @@ import typer
 
 from lowtide.cli.options import (
     Dropout,
-    Force,
     ImageSize,
     LearningRate,
     Model,

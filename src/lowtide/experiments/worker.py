@@ -48,7 +48,7 @@ class ProcessWorker:
         self._folder = tempfile.TemporaryDirectory(prefix="lowtide-case-")
         settings, self._result = (Path(self._folder.name) / name for name in ("settings.json", "result.json"))
         self._settings.save(settings)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed in __exit__
+        self._said = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lowtide", "case", str(settings), str(self._result)],
             stdin=subprocess.PIPE,

@@ -26,7 +26,7 @@ def draw_latency(found: Sweep, path: Path) -> None:
     rounds = max((len(pair.ratios) for pair in found.pairs), default=0)
     lines = head_lines(
         found,
-        f"points: medians of {rounds} rounds after {found.pairs[0].plain.settings.warmup} to warm up, bars: all rounds; "
+        f"points: medians of {rounds} rounds after the warm-up, bars: all rounds; "
         "with and without take turns step by step"
         + ("" if all(pair.planned.turns.value.startswith("step") for pair in found.pairs) else ", where both fit"),
     )
@@ -67,10 +67,10 @@ def _draw_times(axes: Axes, found: Sweep) -> None:
     axes.set_ylabel("ms or s, logarithmic")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: format_ms(ms)))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    low, high = axes.get_ylim()
-    if high / low < 30:
+    bottom, top = axes.get_ylim()
+    if top / bottom < 30:
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda ms, _: format_ms(ms) if str(ms)[0] in "25" else ""))
-    axes.set_ylim(low, high * (high / low) ** 0.12)
+    axes.set_ylim(bottom, top * (top / bottom) ** 0.12)
     axes.legend(loc="upper left", fontsize=10)
 
 

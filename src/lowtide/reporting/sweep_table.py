@@ -135,9 +135,9 @@ def _time(pair: Pair) -> tuple[str, ...]:
 
 def _fates(pair: Pair) -> tuple[str, ...]:
     plan = pair.planned.plan
-    return (
-        ("-",) * len(_FATES) if plan is None else tuple(str(getattr(plan.activations, fate).count) for fate in _FATES)
-    )
+    if plan is None:
+        return ("-",) * len(_FATES)
+    return tuple(str(getattr(plan.activations, fate).count) for fate in _FATES)
 
 
 def _equal(pair: Pair) -> str:
