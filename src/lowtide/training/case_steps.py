@@ -14,8 +14,8 @@ from lowtide.records.budgets import OpTimes
 from lowtide.records.case import Activations, Part, PlannedCase
 from lowtide.records.training_run import PlanFigures
 from lowtide.tracing.capture import capture
-from lowtide.training.against_budgets import by_purpose
 from lowtide.training.eager_training import EagerTraining
+from lowtide.training.measure_plans import by_purpose
 from lowtide.training.peak_parts import peak_parts
 from lowtide.training.train_step import train_step
 
