@@ -1,5 +1,6 @@
 """`lowtide sweep`: peak and latency against batch size, with and without a plan."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from lowtide.errors import InputError
 from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
 from lowtide.experiments.source import source_hash
-from lowtide.experiments.sweep import finished, run_size, settings_of
+from lowtide.experiments.sweep import both, finished, run_size
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.records.case import CaseSettings
@@ -33,7 +34,12 @@ NAMES = ("sweep.csv", "sweep.json", "peak_memory_vs_batch_size.png", "latency_vs
 
 BatchSizes = Annotated[str, typer.Option(metavar="N,N,...", help="Samples in the batch, one case each.")]
 Budget = Annotated[
-    str, typer.Option(metavar="BYTES|60%", help="Of the planned cases: 4GiB, or a share of the unplanned peak.")
+    str,
+    typer.Option(
+        metavar="BYTES|60%[,...]",
+        help="Of the planned cases: 4GiB, or a share of the unplanned peak. One for all, or one for each batch size: "
+        "where the batch is small, parameters and optimizer state alone may be more than 60%.",
+    ),
 ]
 PlanningTime = Annotated[
     float | None, typer.Option(metavar="S", help="Seconds of planning at most; about three steps where left out.")
@@ -64,13 +70,14 @@ def sweep(
     whose budget cannot be met is a result; the others are still run.
     """
     sizes = parse_batch_sizes(batch_sizes)
-    _check(steps, warmup, op_runs, budget, policy, time_limit)
+    budgets = _budgets(budget, sizes)
+    _check(steps, warmup, op_runs, policy, time_limit)
     first = CaseSettings(
         model=model,
         source=source_hash(model),
         batch_size=sizes[0],
         planned=True,
-        budget=budget,
+        budget=budgets[0],
         policy=policy,
         time_limit=time_limit,
         steps=steps,
@@ -85,10 +92,11 @@ def sweep(
         memory_limit_B=None,
         machine=this_machine(),
     )
-    known = {} if force else finished(out, first, sizes)
+    wanted = [replace(first, batch_size=size, budget=each) for size, each in zip(sizes, budgets, strict=True)]
+    known = {} if force else finished(out, wanted)
     # The results of equal settings may be replaced: they come from the same cases.
     with results(out, NAMES, force=force or bool(known)) as folder, work_bar("sweep") as bar:
-        pairs = _measure(out, first, sizes, known, bar)
+        pairs = _measure(out, wanted, known, bar)
         found = Sweep(pairs[0].plain.model, budget, first.machine, tuple(pairs))
         from lowtide.reporting.latency_vs_batch import draw_latency
         from lowtide.reporting.peak_vs_batch import draw_peaks
@@ -103,29 +111,37 @@ def sweep(
     tell_written(console, out, NAMES)
 
 
-def _measure(out: Path, first: CaseSettings, sizes: list[int], known: dict[int, Pair], bar: WorkBar) -> list[Pair]:
+def _measure(out: Path, wanted: list[CaseSettings], known: dict[int, Pair], bar: WorkBar) -> list[Pair]:
     """All batch sizes, those that are known already not again."""
-    missing = [size for size in sizes if size not in known]
+    missing = [settings for settings in wanted if settings.batch_size not in known]
     if known:
         bar.say(f"measured before, not run again: batch size {', '.join(map(str, known))}")
-    bar.expect(sum(_weight(size) * sum(map(work_of, settings_of(first, size))) for size in missing))
-    pairs = []
-    for size in sizes:
-        if size not in known:
+    bar.expect(sum(_weight(settings) * sum(map(work_of, both(settings))) for settings in missing))
+    for settings in missing:
+        size = settings.batch_size
 
-            def tell(what: str, work: float, size: int = size) -> None:
-                bar.did(f"batch size {size}: {what}", work * _weight(size))
+        def tell(what: str, work: float, settings: CaseSettings = settings) -> None:
+            bar.did(f"batch size {settings.batch_size}: {what}", work * _weight(settings))
 
-            known[size] = run_size(out, first, size, tell)
-            said = f"with a plan {known[size].planned.outcome}, without {known[size].plain.outcome}"
-            bar.say(f"batch size {size}: {said}; {bar.left}")
-        pairs.append(known[size])
-    return pairs
+        known[size] = run_size(out, settings, tell)
+        said = f"with a plan {known[size].planned.outcome}, without {known[size].plain.outcome}"
+        bar.say(f"batch size {size}: {said}; {bar.left}")
+    return [known[settings.batch_size] for settings in wanted]
 
 
-def _weight(batch_size: int) -> float:
+def _budgets(text: str, sizes: list[int]) -> list[str]:
+    """One for each batch size."""
+    budgets = [word.strip() for word in text.split(",")]
+    for budget in budgets:
+        parse_bytes(budget, whole=1)
+    if len(budgets) not in (1, len(sizes)):
+        raise InputError(f"--budget takes one budget, or one for each of the {len(sizes)} batch sizes, not {text!r}")
+    return budgets * len(sizes) if len(budgets) == 1 else budgets
+
+
+def _weight(settings: CaseSettings) -> float:
     """A step's time grows with the batch, from a little for the parameters."""
-    return batch_size + 2.0
+    return settings.batch_size + 2.0
 
 
 def parse_batch_sizes(text: str) -> list[int]:
@@ -139,11 +155,10 @@ def parse_batch_sizes(text: str) -> list[int]:
     return sizes
 
 
-def _check(steps: int, warmup: int, op_runs: int, budget: str, policy: str, time_limit: float | None) -> None:
+def _check(steps: int, warmup: int, op_runs: int, policy: str, time_limit: float | None) -> None:
     """Refuse before the long work."""
     if steps < 1 or warmup < 1 or op_runs < 1:
         raise InputError(f"--steps, --warmup and --op-runs must be at least 1, not {steps}, {warmup} and {op_runs}")
-    parse_bytes(budget, whole=1)
     find_policy(policy)
     if time_limit is not None:
         check_time_limit(time_limit)

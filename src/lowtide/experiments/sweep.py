@@ -14,9 +14,8 @@ CASES = "cases"
 """The folder for what each case found."""
 
 
-def settings_of(first: CaseSettings, batch_size: int) -> tuple[CaseSettings, CaseSettings]:
-    """The case with a plan and the one without, at this batch size; `first` has everything else."""
-    planned = replace(first, batch_size=batch_size, planned=True)
+def both(planned: CaseSettings) -> tuple[CaseSettings, CaseSettings]:
+    """The case with a plan, and the one without that it is compared with."""
     return planned, replace(planned, planned=False, budget=None, policy="", time_limit=None)
 
 
@@ -25,16 +24,17 @@ def case_files(folder: Path, batch_size: int) -> tuple[Path, Path]:
     return folder / CASES / f"batch{batch_size}-with.json", folder / CASES / f"batch{batch_size}-without.json"
 
 
-def finished(folder: Path, first: CaseSettings, batch_sizes: Sequence[int]) -> dict[int, Pair]:
-    """The batch sizes that were measured already; InputError where a file there is of other settings."""
+def finished(folder: Path, wanted: Sequence[CaseSettings]) -> dict[int, Pair]:
+    """The batch sizes of `wanted` that were measured already; InputError where a file there is of other settings."""
     found = {}
-    for size in batch_sizes:
+    for settings in wanted:
+        size = settings.batch_size
         files = case_files(folder, size)
         cases = [Case.load(path) if path.exists() else None for path in files]
-        for path, case, wanted in zip(files, cases, settings_of(first, size), strict=True):
-            if case is not None and case.settings != wanted:
+        for path, case, now in zip(files, cases, both(settings), strict=True):
+            if case is not None and case.settings != now:
                 raise InputError(
-                    f"{path} was measured with other settings ({difference(case.settings, wanted)}); give another "
+                    f"{path} was measured with other settings ({difference(case.settings, now)}); give another "
                     "folder, or --force to measure anew"
                 )
         planned, plain = cases
@@ -51,10 +51,10 @@ def difference(mine: CaseSettings, other: CaseSettings) -> str:
     return "none differs"
 
 
-def run_size(folder: Path, first: CaseSettings, batch_size: int, tell: Tell, *, start: Start = ProcessWorker) -> Pair:
+def run_size(folder: Path, planned: CaseSettings, tell: Tell, *, start: Start = ProcessWorker) -> Pair:
     """Both cases of one batch size, measured and written."""
-    cases = run_pair(*settings_of(first, batch_size), tell, start=start)
+    cases = run_pair(*both(planned), tell, start=start)
     (folder / CASES).mkdir(exist_ok=True)
-    for case, path in zip(cases, case_files(folder, batch_size), strict=True):
+    for case, path in zip(cases, case_files(folder, planned.batch_size), strict=True):
         case.save(path)
-    return Pair(batch_size, *cases)
+    return Pair(planned.batch_size, *cases)
