@@ -2,10 +2,11 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -61,17 +62,14 @@ def draw_predictions(found: Sequence[Prediction], path: Path) -> None:
         "time: predicted is the measured step without a plan of the same run, more by the predicted overhead; "
         "bars: all rounds",
     )
-    with framed(path, "Predicted against measured", lines, (13, 7.6)) as figure:
+    with framed(path, "Predicted against measured", lines, (13, 7.8)) as figure:
         scatter, names = rows_of(figure, 5.3, 1.4)
         peak, time = scatter.subplots(1, 2)
         markers = dict(zip(dict.fromkeys(each.model for each in found), _MARKERS * len(found), strict=False))
-        peak.set_title("Peak")
-        _scatter(
-            peak, found, [each.predicted_peak_B / 2**20 for each in found],
-            [each.measured_peak_B / 2**20 for each in found], markers,
-        )  # fmt: skip
-        peak.set_xlabel("predicted (MiB)")
-        peak.set_ylabel("measured (MiB)")
+        peak.set_title("Peak (bytes)")
+        sizes = [each.predicted_peak_B for each in found], [each.measured_peak_B for each in found]
+        _scatter(peak, found, *sizes, markers)
+        _ticks(peak, LogLocator(2), format_bytes)
         time.set_title("Time of a step")
         if timed:
             predicted = [each.predicted_ms or 0.0 for each in timed]
@@ -80,8 +78,7 @@ def draw_predictions(found: Sequence[Prediction], path: Path) -> None:
             high = [(each.high_ms or m) - m for each, m in zip(timed, measured, strict=True)]
             time.errorbar(predicted, measured, [low, high], fmt="none", ecolor="#BBBBBB", elinewidth=0.8, zorder=2)
             _scatter(time, timed, predicted, measured, markers)
-            time.set_xlabel("predicted (ms)")
-            time.set_ylabel("measured (ms)")
+            _ticks(time, LogLocator(10, subs=(1, 2, 5)), format_ms)
         else:
             nothing_to_show(time, "no time was compared")
         for x, text in ((0.02, _worst_text(found, "peak")), (0.52, _worst_text(found, "time"))):
@@ -109,12 +106,21 @@ def _scatter(
     axes.legend(loc="upper left", fontsize=8, labelcolor=INK)
 
 
+def _ticks(axes: Axes, at: LogLocator, words: Callable[[float], str]) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(at)
+        axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("measured")
+
+
 def _worst_text(found: Sequence[Prediction], what: str) -> str:
     cases = worst_peaks(found) if what == "peak" else worst_times(found)
     rows = []
     for each in cases:
         error = each.peak_error if what == "peak" else each.time_error or 0.0
-        rows.append(f"{error:+.2%}  {each.experiment}, {shorten(each.model, 20)}, {shorten(each.case, 44)}")
+        rows.append(f"{error:+.3%}  {each.experiment}, {shorten(each.model, 20)}, {shorten(each.case, 44)}")
     return "\n".join([f"Worst errors of the {what} (measured against predicted):", *rows])
 
 
