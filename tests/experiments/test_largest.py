@@ -38,7 +38,7 @@ def test_the_search_may_end_early() -> None:
 def _search(eager: int, planned: int, most: int = 64) -> tuple[Largest, Pretenders]:
     fails = {(False, size): Outcome.OUT_OF_MEMORY for size in range(eager + 1, most + 1)}
     fails |= {(True, size): Outcome.INFEASIBLE for size in range(planned + 1, most + 1)}
-    workers = Pretenders(fails=fails)
+    workers = Pretenders(fails=fails, only_limited=True)
     first = settings(planned=False, budget=None, memory_limit_B=2**30, steps=1, op_runs=0)
     found = find_largest(first, "68%", most=most, within=0.0, say=lambda _: None, start=workers, room=lambda: 2**40)
     return found, workers

@@ -68,6 +68,8 @@ class Pretenders:
     peaks: tuple[int, int] | None = (10, 20)
     fails: dict[tuple[bool, int], Outcome] = field(default_factory=dict)
     """By planned and batch size."""
+    only_limited: bool = False
+    """They fail only under a memory limit."""
     told: list[str] = field(default_factory=list)
     alive: int = 0
 
@@ -80,7 +82,9 @@ class Pretender:
 
     def __init__(self, all_of_them: Pretenders, settings: CaseSettings) -> None:
         self._all, self._settings = all_of_them, settings
-        self._outcome = all_of_them.fails.get((settings.planned, settings.batch_size), Outcome.TRAINED)
+        spared = all_of_them.only_limited and settings.memory_limit_B is None
+        fails = {} if spared else all_of_them.fails
+        self._outcome = fails.get((settings.planned, settings.batch_size), Outcome.TRAINED)
         self.over = self._outcome is not Outcome.TRAINED
         self.peaks = all_of_them.peaks if settings.planned and not self.over else None
         self._name = "with" if settings.planned else "without"
