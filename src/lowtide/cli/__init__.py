@@ -6,7 +6,7 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import bench, frontier, profile, schedule, train
+from lowtide.cli import bench, case, frontier, largest, policies, predictions, profile, schedule, sweep, train
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -21,6 +21,11 @@ app.command("profile")(profile.profile)
 app.command("train")(train.train)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
+app.command("sweep")(sweep.sweep)
+app.command("largest")(largest.largest)
+app.command("policies")(policies.policies)
+app.command("predictions")(predictions.predictions)
+app.command("case", hidden=True)(case.case)
 app.add_typer(bench.app, name="bench")
 
 

@@ -26,10 +26,10 @@ class OpTimes:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Where the extra time against the captured step goes, in milliseconds; the parts add up to `difference`."""
+    """Where the extra time goes, in milliseconds; the parts add up to `difference`."""
 
     difference: float
-    """Median over the rounds of planned minus captured."""
+    """Median over the rounds of the planned step minus the other: the captured one, or in sweeps the eager one."""
     recompute: float
     pack: float
     unpack: float
@@ -39,7 +39,15 @@ class Accounting:
     update: float
     """The optimizer, one parameter at a time in both."""
     other: float
-    """Anything else, noise included; also what `optimizer.step()` in parts costs more than one for all."""
+    """Anything else, noise included; also what `optimizer.step()` in parts costs more than one for all, and against
+    eager steps what capturing changes."""
+
+    @classmethod
+    def of(cls, difference: float, ops: OpTimes, base: OpTimes) -> "Accounting":
+        """`difference` divided up: `ops` are of the planned step, `base` of the captured one."""
+        program, update = ops.program - base.program, ops.update - base.update
+        known = ops.recompute + ops.pack + ops.unpack + ops.state + program + update
+        return cls(difference, ops.recompute, ops.pack, ops.unpack, ops.state, program, update, difference - known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +104,8 @@ class Budgets:
         """Where the extra time goes; only of a row with a plan."""
         if row.ops is None:
             raise ValueError(f"there is no plan for {row.left:.0%}")
-        ops, base = row.ops, self.captured_ops
         difference = median(mine - other for mine, other in zip(row.ms, self.captured_ms, strict=True))
-        program, update = ops.program - base.program, ops.update - base.update
-        known = ops.recompute + ops.pack + ops.unpack + ops.state + program + update
-        return Accounting(
-            difference, ops.recompute, ops.pack, ops.unpack, ops.state, program, update, difference - known
-        )
+        return Accounting.of(difference, row.ops, self.captured_ops)
 
     def save(self, path: Path) -> None:
         """Write it as versioned JSON."""
