@@ -30,7 +30,7 @@ def _case(*, planned: bool, ms: tuple[float, ...], peak: int) -> Case:
     case = Pretender(Pretenders(), settings(planned=planned)).end()
     none = Some(0, 0)
     figures = PlanFigures(
-        *(900, "optimal", True, 1000, 800, 0.10, 0.1, 0.0, 0.05, none, none, none, 0, 1, 1, 0.1, ""),
+        *(900, "optimal", True, 1000, 800, 0.10, 0.1, 0.0, 0.0, 0.05, none, none, none, 0, none, 0, 1, 1, 0.1, ""),
     )
     plan = PlannedCase(figures, Activations(none, none, none, none), 11.0, 10.0) if planned else None
     return replace(case, ms=ms, peak_B=peak, plan=plan, outcome=Outcome.TRAINED)

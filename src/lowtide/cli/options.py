@@ -32,6 +32,7 @@ Dropout = Annotated[float | None, typer.Option(help="Dropout share (bert-base, g
 OptimizerName = Annotated[str, typer.Option(help="sgd, momentum, adam, adamw, rmsprop or adagrad.")]
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
 ModelSeed = Annotated[int, typer.Option(help="Of the random weights and the synthetic batch.")]
+SwapDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to swap to disk; default: temporary files.")]
 
 
 def check_time_limit(seconds: float) -> float:

@@ -17,6 +17,7 @@ from lowtide.cli.options import (
     OptimizerName,
     PolicyName,
     SeqLen,
+    SwapDir,
     check_time_limit,
     output_file,
 )
@@ -56,7 +57,6 @@ Swap = Annotated[
         "pinned host memory for those on a GPU, auto for whichever fits. Needs --budget or --plan.",
     ),
 ]
-SwapDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to swap to disk; default: temporary files.")]
 PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
 SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
 PlanningTime = Annotated[
