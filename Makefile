@@ -3,12 +3,13 @@
 # make reports  what the README shows, under reports/
 # make bench    captured steps against eager ones
 # make bench-budgets   planned steps at five budgets against eager ones
+# make bench-swap      recompute only, swap only and both at four budgets
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format reports bench bench-budgets bench-planner clean
+.PHONY: setup demo test test-slow lint format reports bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -50,6 +51,10 @@ bench: setup
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152
 	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
+
+bench-swap: setup
+	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/resnet152
+	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force
