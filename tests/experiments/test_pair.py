@@ -3,12 +3,14 @@
 import pytest
 
 from lowtide.experiments import pair
-from lowtide.experiments.pair import BASE, choose_turns, run_pair, work_of
+from lowtide.experiments.pair import BASE, SLACK, choose_turns, run_pair, work_of
 from lowtide.experiments.sweep import both
 from lowtide.records.case import Outcome, Turns
 from tests.experiments.workers import Pretenders, settings
 
 GIB = 2**30
+BOTH = int(SLACK * 12 * GIB) + 2 * BASE
+"""What a step of 4 GiB and one of 8 GiB may take."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +35,7 @@ def test_steps_take_turns_and_who_begins_changes() -> None:
 
 def test_where_both_peaks_do_not_fit_memory_is_given_back_between_steps() -> None:
     workers = Pretenders(peaks=(4 * GIB, 8 * GIB))
-    cases = run_pair(*both(settings(op_runs=0)), lambda *_: None, start=workers, room=lambda: 15 * GIB)
+    cases = run_pair(*both(settings(op_runs=0)), lambda *_: None, start=workers, room=lambda: BOTH - 1)
     assert {case.turns for case in cases} == {Turns.GIVING_BACK}
     assert workers.told[2:6] == ["without step", "without give_back", "with step", "with give_back"]
 
@@ -57,11 +59,11 @@ def test_the_other_case_is_run_where_no_plan_fits() -> None:
 @pytest.mark.parametrize(
     ("room", "turns"),
     [
-        (2 * BASE + 15 * GIB, Turns.STEP_BY_STEP),
-        (2 * BASE + 15 * GIB - 1, Turns.GIVING_BACK),
-        (11 * GIB + 3 * GIB, Turns.GIVING_BACK),
-        (11 * GIB + 3 * GIB - 1, Turns.ONE_AFTER_ANOTHER),
+        (BOTH, Turns.STEP_BY_STEP),
+        (BOTH - 1, Turns.GIVING_BACK),
+        (BOTH - (4 * SLACK * GIB + BASE) // 2, Turns.GIVING_BACK),
+        (BOTH - (4 * SLACK * GIB + BASE) // 2 - 1, Turns.ONE_AFTER_ANOTHER),
     ],
 )
-def test_the_choice_of_turns(room: int, turns: Turns) -> None:
-    assert choose_turns(room, (4 * GIB, 8 * GIB)) is turns
+def test_the_choice_of_turns(room: float, turns: Turns) -> None:
+    assert choose_turns(int(room), (4 * GIB, 8 * GIB)) is turns

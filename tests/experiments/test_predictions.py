@@ -1,18 +1,15 @@
 """Predictions are gathered from every kind of record, and the worst are named."""
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lowtide.errors import InputError
 from lowtide.experiments.predictions import predictions
-from lowtide.records.case import Activations, Case, Outcome, PlannedCase
 from lowtide.records.largest import Largest
 from lowtide.records.prediction import Prediction
 from lowtide.records.sweep import Pair, Sweep
-from lowtide.records.training_run import PlanFigures, Some
 from lowtide.reporting.predictions import (
     COLUMNS,
     draw_predictions,
@@ -21,24 +18,16 @@ from lowtide.reporting.predictions import (
     write_predictions_csv,
 )
 from tests.cli.running import run_main
-from tests.experiments.workers import MACHINE, Pretender, Pretenders, settings
+from tests.experiments.records import MIB, case
+from tests.experiments.workers import MACHINE
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def _case(*, planned: bool, ms: tuple[float, ...], peak: int) -> Case:
-    case = Pretender(Pretenders(), settings(planned=planned)).end()
-    none = Some(0, 0)
-    figures = PlanFigures(
-        *(900, "optimal", True, 1000, 800, 0.10, 0.1, 0.0, 0.0, 0.05, none, none, none, 0, none, 0, 1, 1, 0.1, ""),
-    )
-    plan = PlannedCase(figures, Activations(none, none, none, none), 11.0, 10.0) if planned else None
-    return replace(case, ms=ms, peak_B=peak, plan=plan, outcome=Outcome.TRAINED)
-
-
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
-    planned, plain = _case(planned=True, ms=(10, 12, 14), peak=808), _case(planned=False, ms=(10, 10, 10), peak=1000)
+    planned = case(planned=True, ms=(10.0, 12.0, 14.0), peak=int(590 * 1.01 * MIB))
+    plain = case(planned=False, ms=(10.0, 10.0, 10.0), peak=1000 * MIB)
     folder = tmp_path / "reports"
     (folder / "deep" / "er").mkdir(parents=True)
     Sweep("net", "60%", MACHINE, (Pair(4, planned, plain),)).save(folder / "deep" / "er" / "sweep.json")

@@ -6,6 +6,7 @@ import pytest
 
 from lowtide.errors import InputError
 from lowtide.records.case import Case, CaseSettings, Outcome
+from lowtide.training import case_run
 from lowtide.training.case_run import CaseRun
 from tests.experiments.workers import settings
 
@@ -80,3 +81,18 @@ def test_running_out_of_memory_is_a_result(net: str) -> None:
 def test_other_failures_are_not(net: str) -> None:
     with pytest.raises(InputError, match="odd"):
         _run(settings(model=net, batch_size=999, planned=False, budget=None))
+
+
+def test_under_a_limit_the_budget_is_what_it_leaves(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(case_run, "limit_memory", lambda size, device: limits.append(size))
+    monkeypatch.setattr(case_run, "process_bytes", lambda: 1000)
+    monkeypatch.setattr(case_run, "RESERVE", 500)
+    wanted = settings(model=net, batch_size=64, budget=None, memory_limit_B=2**30, op_runs=0)
+    found = _run(wanted)
+    assert limits == [2**30]
+    assert found.base_B == 1000
+    assert found.plan is not None
+    assert found.plan.figures.budget_B == 2**30 - 1500
+    with pytest.raises(InputError, match="leaves nothing to plan with"):
+        _run(settings(model=net, batch_size=64, budget=None, memory_limit_B=1400))

@@ -6,7 +6,7 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import bench, case, frontier, largest, policies, predictions, profile, schedule, sweep, train
+from lowtide.cli import analysis, bench, case, frontier, largest, policies, predictions, profile, schedule, sweep, train
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -25,6 +25,7 @@ app.command("sweep")(sweep.sweep)
 app.command("largest")(largest.largest)
 app.command("policies")(policies.policies)
 app.command("predictions")(predictions.predictions)
+app.command("analysis")(analysis.analysis)
 app.command("case", hidden=True)(case.case)
 app.add_typer(bench.app, name="bench")
 

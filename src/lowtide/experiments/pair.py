@@ -20,7 +20,7 @@ Tell = Callable[[str, float], None]
 
 STARTUP_STEPS = {True: 7.0, False: 1.0}
 """About what starting takes in steps, with a plan and without."""
-SLACK = 1.25
+SLACK = 1.125
 """Times a step's bytes: what a process may really take, holes and libraries included."""
 BASE = 2**30
 """Bytes of a process beside its steps: Python, torch, the planner."""

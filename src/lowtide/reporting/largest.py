@@ -71,26 +71,13 @@ def draw_largest(found: Largest, path: Path) -> None:
         axes = figure.add_subplot()
         for planned, colour, height in ((False, WITHOUT, 0.965), (True, WITH, 0.92)):
             _draw_trials(axes, found, planned=planned, colour=colour, failed_at=height * top, scale=scale)
-        if found.eager_need is not None and found.eager_need.peak_B is not None:
-            need = found.eager_need
-            at = (need.settings.batch_size, (need.peak_B or 0) / scale.factor)
-            axes.plot(*at, marker="o", markerfacecolor="white", color=WITHOUT, linestyle="", markersize=8)
-            said = f" eager needs {format_bytes(need.peak_B or 0)}\n at batch {at[0]} (no limit)"
-            axes.annotate(said, at, xytext=(9, -4), textcoords="offset points", size=9, color=INK, va="center")
+        _draw_failing(axes, found, scale)
         if found.base_B is not None:
             left = (found.memory_limit_B - found.base_B) / scale.factor
             axes.axhline(left, color=LIMIT_COLOUR, linestyle="--", linewidth=1.3)
             said = f"limit less {format_bytes(found.base_B)} for Python and torch"
-            axes.text(
-                0.995,
-                left,
-                said,
-                transform=axes.get_yaxis_transform(),
-                ha="right",
-                va="bottom",
-                size=9,
-                color=LIMIT_COLOUR,
-            )
+            along = axes.get_yaxis_transform()
+            axes.text(0.01, left, said, transform=along, ha="left", va="bottom", size=9, color=LIMIT_COLOUR)
         axes.set_ylim(0, top)
         axes.set_xscale("log", base=2)
         sizes = sorted({found.trained(planned=planned) for planned in (False, True)} - {0} | {1})
@@ -99,6 +86,28 @@ def draw_largest(found: Largest, path: Path) -> None:
         axes.set_xlabel("batch size, logarithmic; named: the largest that train")
         axes.set_ylabel(f"peak device memory ({scale.unit})")
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), labelcolor=INK)
+
+
+def _draw_failing(axes: Axes, found: Largest, scale: Scale) -> None:
+    """Hollow: the smallest batch that fails eagerly, eagerly without the limit and with the plan."""
+    lower = "" if found.reduction is None else f", {found.reduction:.0%} lower"
+    for case, colour, words in (
+        (found.eager_need, WITHOUT, "at batch {}, without the limit,\neager needs {}"),
+        (found.planned_there, WITH, "at batch {}, under the limit,\na plan takes {}" + lower),
+    ):
+        if case is not None and case.peak_B is not None:
+            at = (case.settings.batch_size, case.peak_B / scale.factor)
+            label = words.format(at[0], format_bytes(case.peak_B))
+            axes.plot(
+                *at,
+                marker="o",
+                markerfacecolor="white",
+                color=colour,
+                linestyle="",
+                markersize=8,
+                zorder=5,
+                label=label,
+            )
 
 
 def _draw_trials(axes: Axes, found: Largest, *, planned: bool, colour: str, failed_at: float, scale: Scale) -> None:
@@ -115,13 +124,13 @@ def _draw_trials(axes: Axes, found: Largest, *, planned: bool, colour: str, fail
 
 def largest_table(found: Largest) -> Group:
     """The two batches, and what memory the first that fails eagerly takes."""
-    title = Text(f"{found.model} under a memory limit of {format_bytes(found.memory_limit_B)}")
-    table = Table("", "trains", "fails", title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    title = Text(f"{found.model} under a memory limit of {format_bytes(found.memory_limit_B)}", style="bold")
+    table = Table("", "trains", "fails", box=None, padding=(0, 2, 0, 0))
     for planned, word in ((False, "eager"), (True, "with a plan")):
         failed = found.failed(planned=planned)
         none = f"none up to {found.most}"
         table.add_row(word, str(found.trained(planned=planned)), none if failed is None else str(failed))
-    return Group(table, *(Text(line) for line in _at_the_failing(found)))
+    return Group(title, table, *(Text(line) for line in _at_the_failing(found)))
 
 
 def _at_the_failing(found: Largest) -> list[str]:

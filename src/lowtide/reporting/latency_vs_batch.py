@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lowtide.records.sweep import Pair, Sweep
 from lowtide.reporting.bars import nothing_to_show
@@ -63,15 +63,35 @@ def _draw_times(axes: Axes, found: Sweep) -> None:
     if not shown:
         nothing_to_show(axes, "no step was measured")
         return
-    axes.set_yscale("log")
-    axes.set_ylabel("ms or s, logarithmic")
+    _scale_times(axes, found)
+    _name_failures(axes, found)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
+
+
+def _scale_times(axes: Axes, found: Sweep) -> None:
+    """From zero; logarithmic where the times are too far apart for that."""
+    times = [ms for pair in found.pairs for case in (pair.plain, pair.planned) for ms in case.ms]
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: format_ms(ms)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    bottom, top = axes.get_ylim()
-    if top / bottom < 30:
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda ms, _: format_ms(ms) if str(ms)[0] in "25" else ""))
-    axes.set_ylim(bottom, top * (top / bottom) ** 0.12)
-    axes.legend(loc="upper left", fontsize=10)
+    if max(times) < 5 * min(times):
+        axes.set_ylim(0, 1.15 * max(times))
+        return
+    axes.set_yscale("log")
+    axes.set_ylabel("logarithmic")
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: format_ms(ms)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(0.7 * min(times), 1.6 * max(times))
+
+
+def _name_failures(axes: Axes, found: Sweep) -> None:
+    """What happened stands where a point is missing."""
+    for place, pair in enumerate(found.pairs):
+        for case, colour, shift in ((pair.plain, WITHOUT, -0.05), (pair.planned, WITH, 0.05)):
+            if not case.ms:
+                axes.text(
+                    place + shift, 0.03, case.outcome.value, color=colour, rotation=90, ha="center", va="bottom",
+                    transform=axes.get_xaxis_transform(), size=9,
+                )  # fmt: skip
 
 
 def _draw_overheads(axes: Axes, found: Sweep) -> None:

@@ -111,7 +111,8 @@ class CaseRun:
                 raise
             limit = self._settings.memory_limit_B
             under = "" if limit is None else f" within {limit} bytes for the process"
-            self._outcome, self._failure = Outcome.OUT_OF_MEMORY, f"not enough memory{under}"
+            when = f"in step {self._number}" if self._number else "before the first step"
+            self._outcome, self._failure = Outcome.OUT_OF_MEMORY, f"not enough memory{under}, {when}"
         self._steps = None
         gc.collect()
 
