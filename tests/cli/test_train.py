@@ -38,7 +38,7 @@ def test_trains_inside_the_budget_and_is_equal(
     assert "step 3/3" in told
     assert "Equal to eager training, bit for bit, after every step of 3" in told
     assert "neighbouring pairs" in told
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"training.json", "memory.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"training.json", "memory.png", "plan.json"}
     run = TrainingRun.load(tmp_path / "out" / "training.json")
     assert run.plan is not None
     assert run.plan.rewritten

@@ -6,7 +6,21 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import analysis, bench, case, frontier, largest, policies, predictions, profile, schedule, sweep, train
+from lowtide.cli import (
+    analysis,
+    animate,
+    bench,
+    case,
+    frontier,
+    largest,
+    policies,
+    predictions,
+    profile,
+    report,
+    schedule,
+    sweep,
+    train,
+)
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -27,6 +41,8 @@ app.command("policies")(policies.policies)
 app.command("predictions")(predictions.predictions)
 app.command("analysis")(analysis.analysis)
 app.command("case", hidden=True)(case.case)
+app.command("report")(report.report)
+app.add_typer(animate.app, name="animate")
 app.add_typer(bench.app, name="bench")
 
 

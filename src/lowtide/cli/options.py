@@ -31,6 +31,7 @@ SeqLen = Annotated[int | None, typer.Option(help="Tokens per sample (bert-base, 
 Dropout = Annotated[float | None, typer.Option(help="Dropout share (bert-base, gpt2; 0.1).")]
 OptimizerName = Annotated[str, typer.Option(help="sgd, momentum, adam, adamw, rmsprop or adagrad.")]
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
+Frames = Annotated[int, typer.Option(metavar="N", help="Frames of the picture.")]
 ModelSeed = Annotated[int, typer.Option(help="Of the random weights and the synthetic batch.")]
 SwapDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to swap to disk; default: temporary files.")]
 
@@ -40,6 +41,14 @@ def check_time_limit(seconds: float) -> float:
     if not math.isfinite(seconds) or seconds <= 0:
         raise InputError(f"the time limit must be a number of seconds above zero, not {seconds}")
     return seconds
+
+
+def check_gif(path: Path, frames: int) -> None:
+    """A name and a number of frames that make sense for a moving picture."""
+    if path.suffix.lower() != ".gif":
+        raise InputError(f"--out must be a file whose name ends in .gif, not {path}")
+    if not 2 <= frames <= 1000:
+        raise InputError(f"--frames must be from 2 to 1000, not {frames}")
 
 
 def output_file(path: Path, *, force: bool) -> Path:

@@ -26,9 +26,10 @@ from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
+from lowtide.reporting.page.inputs import PLAN_NAME, RUN_NAME
 from lowtide.units import format_bytes, parse_bytes
 
-RUN_NAME, PNG_NAME = "training.json", "memory.png"
+PNG_NAME = "memory.png"
 
 Budget = Annotated[
     str | None,
@@ -85,7 +86,9 @@ def train(
     optimizer: OptimizerName = "adam",
     lr: LearningRate = 1e-3,
     seed: ModelSeed = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME} and {PNG_NAME}.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME}, {PNG_NAME} and {PLAN_NAME}.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Train a model on one synthetic batch inside a byte budget.
@@ -98,7 +101,7 @@ def train(
         raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     planned = budget is not None or plan is not None
-    names = (RUN_NAME, PNG_NAME) if planned and out is not None else (RUN_NAME,) if out is not None else ()
+    names = (RUN_NAME, PNG_NAME, PLAN_NAME) if planned else (RUN_NAME,)
     console = wide_console()
     with (
         nullcontext() if out is None else results(out, names, force=force) as folder,
@@ -130,6 +133,7 @@ def train(
                 from lowtide.reporting.step_memory import draw_step_memory
 
                 draw_step_memory(step.plan, training.name, folder / PNG_NAME)
+                step.save_plan(folder / PLAN_NAME)
     console.print(training_table(run))
     if out is not None:
         tell_written(console, out, names)

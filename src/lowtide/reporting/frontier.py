@@ -3,8 +3,10 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from lowtide.errors import InputError
 from lowtide.files import write_text, writing
 from lowtide.planning.policies import Plan
 
@@ -17,6 +19,35 @@ def write_frontier(folder: Path, name: str, plans: Sequence[Plan]) -> None:
     write_text(folder / CSV_NAME, _csv(plans))
     with writing(folder / PNG_NAME) as temporary:
         _draw(temporary, name, plans)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """One plan of a frontier."""
+
+    peak_B: int
+    overhead: float
+    bound: float
+    """No schedule within this peak has less overhead."""
+    seconds: float
+    """What planning took."""
+
+
+def read_frontier(path: Path) -> tuple[FrontierPoint, ...]:
+    """The plans that `write_frontier` wrote, the highest peak last."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            points = [
+                FrontierPoint(int(row["peak_bytes"]), *(float(row[name]) for name in ("overhead", "bound", "seconds")))
+                for row in csv.DictReader(file)
+            ]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is no table of `lowtide frontier`: {error}") from error
+    if not points:
+        raise InputError(f"{path} has no rows: make it again with `lowtide frontier`")
+    return tuple(sorted(points, key=lambda point: point.peak_B))
 
 
 def _csv(plans: Sequence[Plan]) -> str:

@@ -74,16 +74,23 @@ def picture(path: Path, profile: Profile, title: str, size: tuple[float, float])
 @contextmanager
 def framed(path: Path, title: str, lines: Sequence[str], size: tuple[float, float]) -> Iterator[SubFigure]:
     """A figure with a title and two lines of small print above it; saved like `picture`."""
+    with headed(title, lines, size, _DPI) as (figure, body):
+        yield body
+        with writing(path) as temporary:
+            figure.savefig(temporary, format="png", metadata={"Software": "lowtide"})
+
+
+@contextmanager
+def headed(title: str, lines: Sequence[str], size: tuple[float, float], dpi: int) -> Iterator[tuple[Figure, SubFigure]]:
+    """A figure with that head, and its body; the block draws, and does with it what it wants."""
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=size, dpi=_DPI, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
+        figure = Figure(figsize=size, dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06))
         FigureCanvasAgg(figure)
         head, body = rows_of(figure, _HEAD_INCHES, size[1] - _HEAD_INCHES)
         head.text(0.012, 0.86, title, va="top", size=14, weight="bold", color=INK)
         for line, text in enumerate(lines):
             head.text(0.012, 0.48 - 0.24 * line, text, va="top", size=9, color=FAINT)
-        yield body
-        with writing(path) as temporary:
-            figure.savefig(temporary, format="png", metadata={"Software": "lowtide"})
+        yield figure, body
 
 
 def rows_of(figure: Figure | SubFigure, *heights: float) -> Sequence[SubFigure]:

@@ -45,7 +45,7 @@ def training_table(run: TrainingRun) -> Group:
         table.add_row("  swapped", _NONE, _some(plan.swapped), _share(plan.swapped.bytes, whole.bytes))
         table.add_row("updated early", _NONE, *_updates(plan))
     _times(table, run)
-    return Group(Text(), table, Text(), Text(_verdict(run)))
+    return Group(Text(), table, Text(), Text(verdict(run)))
 
 
 def _peaks(table: Table, run: TrainingRun) -> None:
@@ -85,7 +85,8 @@ def _times(table: Table, run: TrainingRun) -> None:
     table.add_row("to start", "", f"{run.startup_s:.1f} s", "everything before the first step")
 
 
-def _verdict(run: TrainingRun) -> str:
+def verdict(run: TrainingRun) -> str:
+    """Whether training was equal to eager training, in a sentence."""
     if run.difference is not None:
         return f"NOT EQUAL to eager training: {run.difference}."
     if run.compared:

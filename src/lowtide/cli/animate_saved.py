@@ -1,0 +1,76 @@
+"""`lowtide animate saved`: one step without and one with a plan, sampled while they run, side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lowtide.cli.options import (
+    BatchSize,
+    Dropout,
+    Force,
+    Frames,
+    ImageSize,
+    LearningRate,
+    Model,
+    ModelSeed,
+    OptimizerName,
+    PolicyName,
+    SeqLen,
+    check_gif,
+)
+from lowtide.cli.output import tell_written, wide_console
+from lowtide.cli.progress import progress_line
+from lowtide.cli.resources import resources_suffice
+from lowtide.files import results
+from lowtide.planning.policies import policy as find_policy
+from lowtide.units import parse_bytes
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from lowtide.models.training import Training
+
+
+def saved(
+    model: Model,
+    batch_size: BatchSize,
+    budget: Annotated[str, typer.Option(metavar="BYTES|60%", help="As in lowtide train.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE.gif", help="The picture; the samples go beside it as JSON.", show_default=False),
+    ],
+    policy: PolicyName = "optimal",
+    image_size: ImageSize = None,
+    seq_len: SeqLen = None,
+    dropout: Dropout = None,
+    optimizer: OptimizerName = "adam",
+    lr: LearningRate = 1e-3,
+    seed: ModelSeed = 0,
+    frames: Frames = 80,
+    force: Force = False,
+) -> None:
+    """Memory over one step, eager and planned, as the allocator has it while they run."""
+    check_gif(out, frames)
+    parse_bytes(budget, whole=1)
+    find_policy(policy)
+    names = (out.name, out.with_suffix(".json").name)
+    with (
+        results(out.parent, names, force=force) as folder,
+        resources_suffice(batch_size),
+        progress_line("animate saved") as say,
+    ):
+        # torch takes a while to import: not before the options are known to be right.
+        from lowtide.cli.sampled_steps import sampled_steps
+        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.reporting.saved_demo import draw_saved_demo
+
+        def fresh() -> "tuple[Training, Optimizer]":
+            training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
+            return training, make_optimizer(optimizer, training.model, lr)
+
+        samples = sampled_steps(fresh, budget, policy, say)
+        samples.save(folder / names[1])
+        say("draw")
+        draw_saved_demo(samples, folder / names[0], frames=frames)
+    tell_written(wide_console(), out.parent, names)
