@@ -1,14 +1,16 @@
 # make demo   set-up, then the main job on both reference models
 # make test   set-up, then lint, types and the fast tests
-# make reports  what the README shows, under reports/
+# make reports  what the README and docs/analysis.md show, under reports/, all measured anew (about 75 minutes)
+# make analysis docs/analysis.md from what is under reports/, nothing measured
 # make bench    captured steps against eager ones
 # make bench-budgets   planned steps at five budgets against eager ones
+# make bench-swap      recompute only, swap only and both at four budgets
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format reports bench bench-budgets bench-planner clean
+.PHONY: setup demo test test-slow lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -35,9 +37,12 @@ test-slow: setup
 demo: setup
 	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 4 --compare --force --out out/demo/resnet152
 	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 4 --compare --force --out out/demo/bert-base
-	@echo "Pictures: out/demo/resnet152/memory.png and out/demo/bert-base/memory.png"
+	$(BIN)/lowtide sweep resnet152 --batch-sizes 2,4 --budget 75% --steps 2 --op-runs 1 --time-limit 10 --force --out out/demo/sweep/resnet152
+	$(BIN)/lowtide sweep bert-base --batch-sizes 4,8 --budget 85%,75% --steps 2 --op-runs 1 --time-limit 10 --force --out out/demo/sweep/bert-base
+	@echo "Pictures: memory.png in out/demo/resnet152 and out/demo/bert-base, peaks and latencies in out/demo/sweep"
 
 reports: setup
+	$(MAKE) sweeps policies largest
 	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 6 --compare --force --out reports/training/resnet152
 	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 6 --compare --force --out reports/training/bert-base
 	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
@@ -46,6 +51,27 @@ reports: setup
 	$(BIN)/lowtide report reports/bert-base reports/training/bert-base --force
 	$(BIN)/lowtide animate profiler reports/resnet152 --force --out reports/profiler_demo.gif
 	$(BIN)/lowtide animate saved resnet152 --batch-size 4 --budget 75% --force --out reports/memory_saved_demo.gif
+	$(MAKE) analysis
+
+# Interrupted, a sweep goes on where it was: run its line without --force. About 40 minutes for both.
+# At small batches 60% is less than BERT-Base's parameters and optimizer state alone.
+sweeps: setup
+	$(BIN)/lowtide sweep resnet152 --batch-sizes 4,8,16,32,64 --budget 60% --steps 3 --force --out reports/sweep/resnet152
+	$(BIN)/lowtide sweep bert-base --batch-sizes 4,8,16,32,64 --budget 85%,70%,60%,60%,60% --steps 3 --force --out reports/sweep/bert-base
+
+# About 15 minutes for both.
+policies: setup
+	$(BIN)/lowtide policies resnet152 --batch-size 4 --force --out reports/policies/resnet152
+	$(BIN)/lowtide policies bert-base --batch-size 8 --force --out reports/policies/bert-base
+
+# About 15 minutes for both.
+largest: setup
+	$(BIN)/lowtide largest resnet152 --memory-limit 2GiB --within 10 --force --out reports/largest/resnet152
+	$(BIN)/lowtide largest bert-base --memory-limit 2.5GiB --within 10 --force --out reports/largest/bert-base
+
+analysis: setup
+	$(BIN)/lowtide predictions reports --force --out reports/predictions
+	$(BIN)/lowtide analysis reports --force --out docs/analysis.md
 
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
@@ -54,6 +80,10 @@ bench: setup
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152
 	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
+
+bench-swap: setup
+	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/resnet152
+	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force

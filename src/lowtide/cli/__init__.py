@@ -6,7 +6,21 @@ from types import FrameType
 
 import typer
 
-from lowtide.cli import animate, bench, frontier, profile, report, schedule, train
+from lowtide.cli import (
+    analysis,
+    animate,
+    bench,
+    case,
+    frontier,
+    largest,
+    policies,
+    predictions,
+    profile,
+    report,
+    schedule,
+    sweep,
+    train,
+)
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 
@@ -21,6 +35,12 @@ app.command("profile")(profile.profile)
 app.command("train")(train.train)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
+app.command("sweep")(sweep.sweep)
+app.command("largest")(largest.largest)
+app.command("policies")(policies.policies)
+app.command("predictions")(predictions.predictions)
+app.command("analysis")(analysis.analysis)
+app.command("case", hidden=True)(case.case)
 app.command("report")(report.report)
 app.add_typer(animate.app, name="animate")
 app.add_typer(bench.app, name="bench")

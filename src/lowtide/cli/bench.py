@@ -11,6 +11,7 @@ from rich.table import Table
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_startup import startup
+from lowtide.cli.bench_swap import swap
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
@@ -24,6 +25,7 @@ app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)
 app.command("budgets")(budgets)
 app.command("startup")(startup)
+app.command("swap")(swap)
 
 
 @app.callback()

@@ -33,6 +33,7 @@ OptimizerName = Annotated[str, typer.Option(help="sgd, momentum, adam, adamw, rm
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
 Frames = Annotated[int, typer.Option(metavar="N", help="Frames of the picture.")]
 ModelSeed = Annotated[int, typer.Option(help="Of the random weights and the synthetic batch.")]
+SwapDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to swap to disk; default: temporary files.")]
 
 
 def check_time_limit(seconds: float) -> float:

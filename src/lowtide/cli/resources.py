@@ -1,16 +1,11 @@
 """Too little memory or a full disk is no bug: one sentence, and what to do about it."""
 
 import errno
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lowtide.device.exhausted import is_out_of_memory
 from lowtide.errors import InputError
-
-# torch has no class of its own for it on CPU.
-_NO_MEMORY = re.compile(
-    "not enough memory|can't allocate memory|out of memory|size calculation overflowed|bad_alloc|bad allocation"
-)
 
 
 @contextmanager
@@ -26,10 +21,3 @@ def resources_suffice(batch_size: int, advice: str = "try a smaller one") -> Ite
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise InputError(f"cannot write temporary files: {error.strerror}; set TMPDIR to a larger disk") from error
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Also where a user's function ran out of memory, which is an InputError about that function."""
-    if isinstance(error, InputError):
-        return is_out_of_memory(error.__cause__)
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))

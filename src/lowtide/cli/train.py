@@ -17,6 +17,7 @@ from lowtide.cli.options import (
     OptimizerName,
     PolicyName,
     SeqLen,
+    SwapDir,
     check_time_limit,
     output_file,
 )
@@ -49,6 +50,14 @@ MemoryLimit = Annotated[
 ]
 Accumulate = Annotated[int, typer.Option(metavar="K", help="The parameters move at every K-th step.")]
 Clip = Annotated[float | None, typer.Option(metavar="X", help="Clip the norm of all gradients to this.")]
+Swap = Annotated[
+    str,
+    typer.Option(
+        metavar="off|disk|host|auto",
+        help="Let values leave the device where that is cheaper than making them again: disk for models on the CPU, "
+        "pinned host memory for those on a GPU, auto for whichever fits. Needs --budget or --plan.",
+    ),
+]
 PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
 SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
 PlanningTime = Annotated[
@@ -66,6 +75,8 @@ def train(
     memory_limit: MemoryLimit = None,
     accumulate: Accumulate = 1,
     clip_grad_norm: Clip = None,
+    swap: Swap = "off",
+    swap_dir: SwapDir = None,
     plan: PlanFrom = None,
     save_plan: SavePlan = None,
     time_limit: PlanningTime = None,
@@ -86,6 +97,8 @@ def train(
     memory ran out.
     """
     _check(steps, budget, policy, plan, save_plan, time_limit, force=force)
+    if swap != "off" and budget is None and plan is None:
+        raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     planned = budget is not None or plan is not None
     names = (RUN_NAME, PNG_NAME, PLAN_NAME) if planned else (RUN_NAME,)
@@ -108,7 +121,9 @@ def train(
         found = next(training.model.parameters()).device.type
         if limit is not None and found != device:
             limit_memory(limit, found)
-        wanted = Wanted(steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit)
+        wanted = Wanted(
+            steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit, swap, swap_dir
+        )
         run, step = train_loop(training, made, wanted, console)
         if save_plan is not None:
             step.save_plan(save_plan)

@@ -40,6 +40,8 @@ class Wanted:
     time_limit: float | None
     compare: bool
     memory_limit: int | None
+    swap: str = "off"
+    swap_dir: Path | None = None
 
 
 def train_loop(
@@ -58,6 +60,8 @@ def train_loop(
         accumulate=wanted.accumulate,
         plan=wanted.plan,
         time_limit=wanted.time_limit,
+        swap=wanted.swap,
+        swap_dir=wanted.swap_dir,
     )
     startup = perf_counter() - began
     loop = _Loop(step, training, optimizer, wanted)

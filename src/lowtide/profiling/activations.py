@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from lowtide.graph.ops import Op, Storage
 from lowtide.graph.step_graph import StepGraph
-from lowtide.profiling.transfer import transfer_ms
 from lowtide.records.profile import ActivationRecord, TransferSample
+from lowtide.records.transfer import copy_ms
 from lowtide.records.words import Role
 
 
@@ -34,7 +34,7 @@ def activation_records(
                 last_bw_use=uses.last_bw_use,
                 memory_size_B=size,
                 inactive_time_ms=until[uses.first_bw_use] - until[uses.last_fw_use + 1],
-                swap_time_ms=transfer_ms(transfer, size),
+                swap_time_ms=max(copy_ms(transfer, size)) if transfer else 0.0,
                 recomp_time_ms=spent,
                 recomp_memory_B=_most_bytes(again, uses.storage, graph.ops, sizes),
                 recompute_ratio=size / spent,

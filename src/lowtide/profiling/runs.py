@@ -16,6 +16,7 @@ from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, se
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.swapping import Space
 from lowtide.graph.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
@@ -55,10 +56,12 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def run_op_by_op(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> OpByOp:
-    """One iteration, an op at a time; values die exactly where they die in the program."""
+def run_op_by_op(
+    graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick, space: Space | None = None
+) -> OpByOp:
+    """One iteration, an op at a time; values die exactly where they die in the program. Swaps go to `space`."""
     measured = OpByOp()
-    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
+    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, space=space)
     output = next(node for node in graph.graph.nodes if node.op == "output")
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
 
 _PLAIN = (int, float, bool, str, type(None))
@@ -29,7 +30,7 @@ def untouched(graph: StepGraph) -> Iterator[None]:
     groups = [{k: copy.copy(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     plain = {p: {k: copy.deepcopy(v) for k, v in s.items() if not isinstance(v, Tensor)} for p, s in state.items()}
     tensors = [*graph.residents, *(v for s in state.values() for v in s.values() if isinstance(v, Tensor))]
-    storages = {t.untyped_storage()._cdata: _bytes_of(t) for t in tensors}
+    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in tensors}
     attributes = {k: v for k, v in vars(optimizer).items() if isinstance(v, _PLAIN)}
     devices = [graph.device] if graph.device.type == "cuda" else []
     with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
@@ -69,11 +70,6 @@ def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
     finally:
         for table, entries in zip(hooks, registered, strict=True):
             table.update(entries)
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    """The whole storage behind `tensor`, as bytes, without a copy."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _put_aside(data: Tensor, file: IO[Any]) -> Tensor | None:

@@ -1,12 +1,13 @@
 """What budgets cost, measured: planned steps beside eager ones and captured ones, in one run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from lowtide.records.codec import load_record, save_record
 
-FORMAT = "lowtide-budgets/1"
+FORMAT = "lowtide-budgets/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +23,50 @@ class OpTimes:
     unpack: float
     state: float
     """Noting the random generator's state."""
+    swap: float
+    """Starting copies off the device and back; not the waiting for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Where the extra time against the captured step goes, in milliseconds; the parts add up to `difference`."""
+    """Where the extra time goes, in milliseconds; the parts add up to `difference`."""
 
     difference: float
-    """Median over the rounds of planned minus captured."""
+    """Median over the rounds of the planned step minus the other: the captured one, or in sweeps the eager one."""
     recompute: float
     pack: float
     unpack: float
     state: float
+    swap: float
+    """Starting copies."""
+    swap_wait: float
+    """Standing still for copies: median over the rounds."""
     program: float
     """Forward and backward in another order, warmer or colder caches."""
     update: float
     """The optimizer, one parameter at a time in both."""
     other: float
-    """Anything else, noise included; also what `optimizer.step()` in parts costs more than one for all."""
+    """Anything else, noise included; also what `optimizer.step()` in parts costs more than one for all, and against
+    eager steps what capturing changes."""
+
+    @classmethod
+    def of(cls, difference: float, ops: OpTimes, base: OpTimes, waits: Sequence[float] = ()) -> "Accounting":
+        """`difference` divided up: `ops` are of the planned step, `base` of the captured one, `waits` of the rounds."""
+        program, update = ops.program - base.program, ops.update - base.update
+        waited = median(waits) if waits else 0.0
+        known = ops.recompute + ops.pack + ops.unpack + ops.state + ops.swap + waited + program + update
+        return cls(
+            difference=difference,
+            recompute=ops.recompute,
+            pack=ops.pack,
+            unpack=ops.unpack,
+            state=ops.state,
+            swap=ops.swap,
+            swap_wait=waited,
+            program=program,
+            update=update,
+            other=difference - known,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +123,8 @@ class Budgets:
         """Where the extra time goes; only of a row with a plan."""
         if row.ops is None:
             raise ValueError(f"there is no plan for {row.left:.0%}")
-        ops, base = row.ops, self.captured_ops
         difference = median(mine - other for mine, other in zip(row.ms, self.captured_ms, strict=True))
-        program, update = ops.program - base.program, ops.update - base.update
-        known = ops.recompute + ops.pack + ops.unpack + ops.state + program + update
-        return Accounting(
-            difference, ops.recompute, ops.pack, ops.unpack, ops.state, program, update, difference - known
-        )
+        return Accounting.of(difference, row.ops, self.captured_ops)
 
     def save(self, path: Path) -> None:
         """Write it as versioned JSON."""

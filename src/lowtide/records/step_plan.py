@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from lowtide.planning.problem import Problem
+from lowtide.planning.schedule import instances
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.records.codec import load_record, save_record
 
@@ -55,10 +57,10 @@ class ActionRecord:
     """What an op of the problem stands for in the graph."""
 
     act: str
-    """`run`, `update`, `pack` or `unpack`."""
+    """`run`, `update`, `pack`, `unpack`, `offload`, `release` or `prefetch`."""
     ranks: tuple[int, ...]
     storage: int | None
-    """Of pack and unpack: the storage whose value it is."""
+    """Of packing and swapping: the storage whose value it is."""
     module: str
     source: str
 
@@ -117,8 +119,10 @@ class StepPlan:
         signs = dict(self.signs)
         for s in self.activations:
             maker, *others = self.problem.producers[s]
-            packed = s in signs or any(o in self.runs for o in others)
+            acts = {self.actions[o].act for o in others if o in self.runs}
+            packed = s in signs or "unpack" in acts
             what = "recomputed" if self.runs[maker] > 1 else "packed" if packed else "kept"
+            what = "swapped" if "prefetch" in acts else what
             found.append(Fate(signs.get(s, s), maker, what))
         return tuple(found)
 
@@ -130,8 +134,25 @@ class StepPlan:
     @property
     def pack_time(self) -> float:
         """Predicted time of packing and unpacking, signs included."""
-        optional = sum(n * self.problem.times[o] for o, n in self.runs.items() if self.problem.ops[o].optional)
-        return optional + self.signs_time
+        acts = {o: n for o, n in self.runs.items() if self.actions[o].act in ("pack", "unpack")}
+        return sum(n * self.problem.times[o] for o, n in acts.items()) + self.signs_time
+
+    @property
+    def swap_time(self) -> float:
+        """Predicted time that swapping costs compute: waiting for copies, and what they take from it."""
+        releases = {o: n for o, n in self.runs.items() if self.actions[o].act == "release"}
+        return self.timeline.waited + sum(n * self.problem.times[o] for o, n in releases.items())
+
+    @cached_property
+    def swapped_bytes(self) -> int:
+        """The most bytes that are off the device at once."""
+        lived = instances(self.exact, self.exact_order)
+        change = [0] * (len(self.exact_order) + 2)
+        for s, born, last in zip(lived.storage, lived.born, lived.last, strict=True):
+            if self.exact.storages[s].off_device:
+                change[born] += self.exact.storages[s].bytes
+                change[last + 1] -= self.exact.storages[s].bytes
+        return max(accumulate(change))
 
     @property
     def base_time(self) -> float:
@@ -155,7 +176,7 @@ class Fate:
     op: int
     """The op of the problem that makes it, or its signs."""
     what: str
-    """`kept`, `recomputed` or `packed`."""
+    """`kept`, `recomputed`, `packed` or `swapped`."""
 
 
 @dataclass(frozen=True)

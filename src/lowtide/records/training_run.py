@@ -8,7 +8,7 @@ from statistics import median
 from lowtide.records.codec import load_record, save_record
 from lowtide.records.step_plan import StepPlan
 
-FORMAT = "lowtide-training/1"
+FORMAT = "lowtide-training/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class PlanFigures:
     """The part of it that recomputing takes."""
     pack_overhead: float
     """The part of it that packing takes."""
+    swap_overhead: float
+    """The part of it that swapping takes: waiting for copies, and what they take from compute."""
     bound: float
     """No schedule of the problem within the budget has less overhead."""
     kept: Some
@@ -58,6 +60,9 @@ class PlanFigures:
     packed: Some
     """Bytes before packing."""
     packed_into_B: int
+    swapped: Some
+    swapped_B: int
+    """The most bytes off the device at once."""
     updates: int
     """Parameters that the optimizer moves."""
     update_parts: int
@@ -83,11 +88,14 @@ class PlanFigures:
             predicted_overhead=plan.overhead,
             recompute_overhead=plan.recompute_time / base,
             pack_overhead=plan.pack_time / base,
+            swap_overhead=plan.swap_time / base,
             bound=plan.bound,
             kept=Some.of(sizes.get("kept", ())),
             recomputed=Some.of(sizes.get("recomputed", ())),
             packed=Some.of(sizes.get("packed", ())),
             packed_into_B=sum(problem.storages[s].bytes for op in packs for s in op.writes),
+            swapped=Some.of(sizes.get("swapped", ())),
+            swapped_B=plan.swapped_bytes,
             updates=sum(len(plan.actions[o].ranks) for o in updates),
             update_parts=len(updates),
             planning_s=plan.seconds,

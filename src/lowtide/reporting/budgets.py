@@ -18,7 +18,8 @@ COLUMNS = (
     *("left", "budget_B", "predicted_peak_B", "measured_peak_B", "predicted_overhead", "bound", "planning_s"),
     *("against_eager", "against_eager_low", "against_eager_high"),
     *("against_captured", "against_captured_low", "against_captured_high"),
-    *("difference_ms", "recompute_ms", "pack_ms", "unpack_ms", "state_ms", "program_ms", "update_ms", "other_ms"),
+    *("difference_ms", "recompute_ms", "pack_ms", "unpack_ms", "state_ms"),
+    *("swap_ms", "swap_wait_ms", "program_ms", "update_ms", "other_ms"),
     "failure",
 )
 
@@ -32,12 +33,12 @@ def write_budgets_csv(found: Budgets, path: Path) -> None:
         figures: list[object] = [row.left, row.budget_B, row.predicted_peak_B, row.measured_peak_B]
         figures += [row.predicted_overhead, row.bound, row.planning_s]
         if row.ops is None:
-            figures += [None] * 14
+            figures += [None] * 16
         else:
             figures += [*_spread(found.against_eager(row)), *_spread(found.against_captured(row))]
             parts = found.accounting(row)
             figures += [parts.difference, parts.recompute, parts.pack, parts.unpack, parts.state]
-            figures += [parts.program, parts.update, parts.other]
+            figures += [parts.swap, parts.swap_wait, parts.program, parts.update, parts.other]
         table.writerow([*("" if x is None else x for x in figures), row.failure or ""])
     write_text(path, text.getvalue())
 

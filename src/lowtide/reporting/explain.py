@@ -1,4 +1,4 @@
-"""A plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
+"""A plan as a person would want it: what is kept, recomputed, packed and swapped, per module, and what that costs."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,13 @@ class _Row:
     kept: int = 0
     recomputed: int = 0
     packed: int = 0
+    swapped: int = 0
     recompute_ms: float = 0.0
     pack_ms: float = 0.0
 
     def cells(self) -> list[str]:
         return [
-            *(format_bytes(size) if size else "-" for size in (self.kept, self.recomputed, self.packed)),
+            *(format_bytes(size) if size else "-" for size in (self.kept, self.recomputed, self.packed, self.swapped)),
             *(format_ms(ms) if ms else "-" for ms in (self.recompute_ms, self.pack_ms)),
         ]
 
@@ -46,10 +47,12 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
     base = plan.base_time or 1.0
     head += [
         f"time, predicted   {plan.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
-        f"packing {plan.pack_time / base:.2%}; no schedule takes less than {plan.bound:+.2%}",
+        f"packing {plan.pack_time / base:.2%}, swapping {plan.swap_time / base:.2%}; "
+        f"no schedule takes less than {plan.bound:+.2%}",
         f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
         f"updates           {_updates(plan)}",
         *([f"signs             {_signs(plan)}"] if plan.signs else []),
+        *([f"swaps             {_swaps(plan)}"] if plan.swapped_bytes else []),
         "",
     ]
     at = plan.exact.ops[plan.exact_order[plan.timeline.peak_step]]
@@ -76,6 +79,11 @@ def _signs(plan: StepPlan) -> str:
     return f"{len(plan.signs)} ReLU results kept as signs, in {format_bytes(bits)} instead of {format_bytes(results)}"
 
 
+def _swaps(plan: StepPlan) -> str:
+    count = sum(fate.what == "swapped" for fate in plan.fates)
+    return f"{count} activations leave the device, at most {format_bytes(plan.swapped_bytes)} at once"
+
+
 def _table(plan: StepPlan) -> list[str]:
     """Bytes and times by module; activations count where they are made, runs where their op belongs."""
     modules = [record.module for record in plan.actions]
@@ -86,9 +94,9 @@ def _table(plan: StepPlan) -> list[str]:
         setattr(row, fate.what, getattr(row, fate.what) + plan.problem.storages[fate.storage].bytes)
     for o, count in plan.runs.items():
         row = rows.setdefault(group[o], _Row())
-        if plan.problem.ops[o].optional:
+        if plan.actions[o].act in ("pack", "unpack"):
             row.pack_ms += count * plan.problem.times[o]
-        else:
+        elif not plan.problem.ops[o].optional:
             row.recompute_ms += (count - 1) * plan.problem.times[o]
     results = sum(plan.problem.storages[result].bytes for _, result in plan.signs)
     for bits, result in plan.signs:
@@ -99,7 +107,7 @@ def _table(plan: StepPlan) -> list[str]:
         for name in vars(row):
             setattr(total, name, getattr(total, name) + getattr(row, name))
     shown = {name: row for name, row in rows.items() if row != _Row()}
-    lines = [["module", "kept", "recomputed", "packed", "recompute time", "pack time"]]
+    lines = [["module", "kept", "recomputed", "packed", "swapped", "recompute time", "pack time"]]
     lines += [[name or "(root)", *row.cells()] for name, row in shown.items()]
     lines.append(["all", *total.cells()])
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]

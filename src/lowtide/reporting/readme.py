@@ -5,6 +5,7 @@ from statistics import median
 
 from lowtide.records.budgets import Budgets
 from lowtide.records.comparison import Comparison
+from lowtide.records.ways import Way, Ways
 from lowtide.units import format_bytes
 
 _HEAD = (
@@ -49,6 +50,35 @@ def budgets_table(folder: Path) -> str:
                 f"| {_spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
             )
     return "\n".join([*_BUDGETS_HEAD, *rows])
+
+
+_SWAP_HEAD = (
+    "| | bytes left | recompute only | swap only | both | bound | swapping removes |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def swap_table(folder: Path) -> str:
+    """Recompute only, swap only and both, from the files that `make bench-swap` wrote under `folder`.
+
+    Extra time against the captured step of the same round, with the predicted one behind it.
+    """
+    rows = []
+    for path in sorted(folder.glob("*/swap.json")):
+        found = Ways.load(path)
+        for left in dict.fromkeys(row.left for row in found.rows):
+            cells = []
+            for row in (row for row in found.rows if row.left == left):
+                if row.plan is None:
+                    cells.append("no plan")
+                else:
+                    predicted = f"predicted {row.plan.predicted_overhead:+.1%}"
+                    cells.append(f"{_spread(found.against_captured(row))}, {predicted}")
+            bounds = [row.plan.bound for row in found.rows if row.left == left and row.way is Way.BOTH and row.plan]
+            removed = found.removed(left)
+            last = (f"{bounds[0]:+.1%}" if bounds else "", "" if removed is None else f"{removed:.0%}")
+            rows.append(f"| {found.model} | {left:.0%} | {' | '.join([*cells, *last])} |")
+    return "\n".join([*_SWAP_HEAD, *rows])
 
 
 def _spread(ratios: list[float]) -> str:

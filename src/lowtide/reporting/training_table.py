@@ -36,14 +36,13 @@ def training_table(run: TrainingRun) -> Group:
     table.title_justify = "left"
     _peaks(table, run)
     if plan is not None:
-        whole = Some(
-            plan.kept.count + plan.recomputed.count + plan.packed.count,
-            plan.kept.bytes + plan.recomputed.bytes + plan.packed.bytes,
-        )
+        fates = (plan.kept, plan.recomputed, plan.packed, plan.swapped)
+        whole = Some(sum(some.count for some in fates), sum(some.bytes for some in fates))
         table.add_row("activations kept", _some(whole), _some(plan.kept), _share(plan.kept.bytes, whole.bytes))
         table.add_row("  recomputed", _NONE, _some(plan.recomputed), _share(plan.recomputed.bytes, whole.bytes))
         into = f"{_share(plan.packed.bytes, whole.bytes)}, kept in {format_bytes(plan.packed_into_B)}"
         table.add_row("  packed", _NONE, _some(plan.packed), into if plan.packed.count else "")
+        table.add_row("  swapped", _NONE, _some(plan.swapped), _share(plan.swapped.bytes, whole.bytes))
         table.add_row("updated early", _NONE, *_updates(plan))
     _times(table, run)
     return Group(Text(), table, Text(), Text(verdict(run)))
@@ -75,7 +74,8 @@ def _times(table: Table, run: TrainingRun) -> None:
         table.add_row("overhead", "", f"{run.overhead:+.1%}", pairs)
     if plan is not None:
         said = "" if run.compared else "; not measured, --compare does"
-        parts = f"recomputing {plan.recompute_overhead:.1%}, packing {plan.pack_overhead:.1%}{said}"
+        parts = f"recomputing {plan.recompute_overhead:.1%}, packing {plan.pack_overhead:.1%}"
+        parts += f", swapping {plan.swap_overhead:.1%}{said}"
         table.add_row(
             "  predicted" if run.compared else "overhead, predicted", "", f"{plan.predicted_overhead:+.1%}", parts
         )

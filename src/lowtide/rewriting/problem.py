@@ -69,19 +69,23 @@ class Lanes:
 
     out: str
     back: str
-    least_bytes: int = 2**18
+    least_bytes: int
     """A smaller value is not worth a copy."""
+    undo_bytes: int = 0
+    """Set aside for undoing a step whose copies fail."""
 
 
-def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None) -> Fit:
+def problem_of(
+    graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None, again: bool = True
+) -> Fit:
     """The problem of running `graph`, whose ops were measured in `profile` (perhaps with another ending).
 
     Without `early` the parameters move at the end, as in eager training. With `lanes`, activations can be swapped in
-    the times that the profile has for it.
+    the times that the profile has for it. Without `again` nothing can be recomputed or packed.
     """
     sizes = _sizes(graph, profile)
     records = {record.name: record for record in profile.ops}
-    once = _ops_that_run_once(graph)
+    once = _ops_that_run_once(graph) if again else [True] * len(graph.ops)
     storages = [
         Storage(size, resident=s.resident, keep=s.index in graph.kept and not s.resident, name=s.name)
         for s, size in zip(graph.storages, sizes, strict=True)
@@ -89,7 +93,8 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True, lanes:
     known = {storage.name for storage in graph.storages}
     unforeseen = sum(s.bytes for s in profile.storages if s.resident and s.name not in known)
     states = GENERATOR_BYTES * sum(op.is_random and not once[op.rank] for op in graph.ops)
-    storages.append(Storage(unforeseen + states, resident=True, name=HIDDEN))
+    undo = 0 if lanes is None else lanes.undo_bytes
+    storages.append(Storage(unforeseen + states + undo, resident=True, name=HIDDEN))
     ops: list[ProblemOp] = []
     actions: list[Action] = []
     waiting = _Views(records)
@@ -116,7 +121,7 @@ def problem_of(graph: StepGraph, profile: Profile, *, early: bool = True, lanes:
             actions.append(Action(Act.UPDATE, updates))
     key = {s: (record.name, k) for record in profile.ops for k, s in enumerate(record.makes)}
     measured = {key[pack.storage]: pack for pack in profile.packs}
-    for packing in graph.packings:
+    for packing in graph.packings if again else ():
         maker = graph.ops[graph.storages[packing.storage].maker or 0]
         pack = measured[maker.name, maker.makes.index(packing.storage)]
         packed = len(storages)

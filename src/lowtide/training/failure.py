@@ -8,7 +8,9 @@ from lowtide.graph.update import Ledger
 _NAMED = 5
 
 
-def describe_failure(graph: StepGraph, ledger: Ledger, error: BaseException, *, accumulating: bool) -> str:
+def describe_failure(
+    graph: StepGraph, ledger: Ledger, error: BaseException, *, accumulating: bool, undone: bool = False
+) -> str:
     """Which op failed, which parameters had moved by then, which buffers had changed."""
     op = failed_op(graph, error)
     where = f"at op {op.rank} of {len(graph.ops)} ({op.name}, {op.module or 'root'}, {op.source})" if op else "early"
@@ -23,7 +25,9 @@ def describe_failure(graph: StepGraph, ledger: Ledger, error: BaseException, *, 
     if ledger.moving:
         said.append(f"The optimizer was updating {_some([str(names[id(p)]) for p in ledger.moving])}.")
     changed = [] if op is None else _changed_buffers(graph, op)
-    if changed:
+    if undone:
+        said.append("Buffers and random generator are as they were before: the step has not happened.")
+    elif changed:
         said.append(f"{len(changed)} buffers had changed: {_some(changed)}.")
     if accumulating:
         said.append("The gradients accumulated so far are dropped: the next call is the first micro-step again.")

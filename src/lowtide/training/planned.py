@@ -16,7 +16,7 @@ from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
 from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Act, Action, Fit, problem_of, with_states, without_idle_runs
+from lowtide.rewriting.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.units import format_bytes, parse_bytes
@@ -99,18 +99,28 @@ class Variant:
 
 
 def make_plan(
-    plain: Variant, signs: Variant | None, budget: int, *, name: str, time_limit: float, say: Say
+    plain: Variant,
+    signs: Variant | None,
+    budget: int,
+    *,
+    name: str,
+    time_limit: float,
+    say: Say,
+    lanes: Lanes | None = None,
+    again: bool = True,
 ) -> tuple[StepGraph, StepPlan]:
     """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
 
     Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
+    With `lanes` values can be swapped; without `again` nothing is recomputed or packed.
     """
     late = problem_of(plain.graph, plain.profile, early=False)
     taken = simulate(late.problem, late.problem.program).peak - late.states
     unplanned = max(taken, _measured_peak(plain.graph, plain.profile))
     if unplanned <= budget:
         return plain.graph, _step_plan(plain.graph, late, None, budget, name, unplanned)
-    fits = [(variant.graph, problem_of(variant.graph, variant.profile)) for variant in (plain, signs) if variant]
+    variants = [variant for variant in (plain, signs) if variant]
+    fits = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, again=again)) for v in variants]
     base = fits[0][1].problem.base_time
     found: list[tuple[StepGraph, StepPlan]] = []
     failed: list[tuple[BudgetInfeasible, StepGraph, Fit]] = []
@@ -209,9 +219,10 @@ def _measured_peak(graph: StepGraph, profile: Profile) -> int:
 
 
 def _record(graph: StepGraph, action: Action) -> ActionRecord:
-    if action.packing is not None:
-        maker = graph.ops[graph.storages[action.packing.storage].maker or 0]
-        return ActionRecord(action.act, (), action.packing.storage, maker.module, maker.source)
+    value = action.packing or action.swapping
+    if value is not None:
+        maker = graph.ops[graph.storages[value.storage].maker or 0]
+        return ActionRecord(action.act, (), value.storage, maker.module, maker.source)
     op = graph.ops[action.ranks[0]]
     return ActionRecord(action.act, action.ranks, None, op.module, op.source)
 
@@ -224,11 +235,18 @@ def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str = "the plan") -> 
     if not plan.rewritten:
         return Planned(graph, graph, plan)
     packings = {packing.storage: packing for packing in graph.packings}
+    swappings = {swapping.storage: swapping for swapping in graph.swappings}
+
+    def action(record: ActionRecord) -> Action:
+        act, s = Act(record.act), record.storage
+        if act in (Act.PACK, Act.UNPACK):
+            return Action(act, packing=packings[s or 0])
+        if act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH):
+            return Action(act, swapping=swappings[s or 0])
+        return Action(act, record.ranks)
+
     try:
-        actions = tuple(
-            Action(Act(record.act), record.ranks, None if record.storage is None else packings[record.storage])
-            for record in plan.actions
-        )
+        actions = tuple(action(record) for record in plan.actions)
         rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
     except (KeyError, IndexError, ValueError) as error:
         raise InputError(f"{where} is damaged: its schedule does not belong to its step ({error!r})") from error

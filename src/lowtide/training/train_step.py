@@ -36,6 +36,8 @@ from lowtide.training.planned import (
     provisional,
 )
 from lowtide.training.progress import Progress, progress_bar
+from lowtide.training.swap_use import SwapUse
+from lowtide.training.undo import Undo, undo_bytes
 from lowtide.units import format_bytes, parse_bytes
 
 log = logging.getLogger(__name__)
@@ -96,6 +98,8 @@ def train_step(
     plan: str | Path | None = None,
     time_limit: float | None = None,
     progress: bool | None = None,
+    swap: str = "off",
+    swap_dir: str | Path | None = None,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
@@ -106,6 +110,8 @@ def train_step(
     micro-step, and the parameters move at every k-th. `clip_grad_norm` clips the norm of all gradients before that.
     `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` is the planner's,
     in seconds (about three steps by default). `progress` shows a bar; None does where the output is a terminal.
+    `swap` lets values leave the device where that is cheaper than making them again: "disk" for models on the CPU (in
+    `swap_dir`, by default the folder for temporary files), "host" memory for those on a GPU, "auto" for either.
     """
     return TrainStep(
         model,
@@ -119,6 +125,8 @@ def train_step(
         plan=plan,
         time_limit=time_limit,
         progress=progress,
+        swap=swap,
+        swap_dir=swap_dir,
     )
 
 
@@ -139,6 +147,8 @@ class TrainStep:
         plan: str | Path | None,
         time_limit: float | None,
         progress: bool | None,
+        swap: str,
+        swap_dir: str | Path | None,
     ) -> None:
         _check_options(budget, policy, clip_grad_norm, accumulate, time_limit)
         self.model = model
@@ -149,6 +159,7 @@ class TrainStep:
         self.clip_grad_norm = clip_grad_norm
         self.accumulate = accumulate
         self.last = Measured()
+        self._swap = SwapUse(swap, None if swap_dir is None else Path(swap_dir))
         self._time_limit = time_limit
         self._progress = progress
         self._done = 0
@@ -164,7 +175,8 @@ class TrainStep:
         kind = self._kind()
         step = case.steps[kind]
         tensors = step.graph.form.tensors(batch)
-        ledger = Ledger(self.optimizer)
+        ledger = Ledger(self.optimizer, space=self._swap.space)
+        undo = Undo(step.graph) if step.graph.swaps else None
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         measures = case.unwarned or not isinstance(self._meter, ProfilerMeter)
@@ -176,7 +188,14 @@ class TrainStep:
         try:
             result = step.graph.run(tensors, ledger)
         except BaseException as error:
-            error.add_note(describe_failure(step.graph, ledger, error, accumulating=kind is not Micro.ONLY))
+            undone = undo is not None and not ledger.moved and not ledger.moving
+            if undo is not None and undone:
+                undo()
+            error.add_note(
+                describe_failure(step.graph, ledger, error, accumulating=kind is not Micro.ONLY, undone=undone)
+            )
+            if self._swap.space is not None:
+                self._swap.space.recover()
             self.optimizer.zero_grad(set_to_none=True)
             self._done = 0
             raise
@@ -294,6 +313,7 @@ class TrainStep:
             watch.note("capture")
             if plans is not None:
                 steps = self._from_file(traced, graphs, plans, saved)
+                self._make_room(steps)
                 return _Case(traced.form, now, _without_example(steps), None)
             if self.budget is None:
                 bare = {kind: Planned(graph, graph, None) for kind, graph in graphs.items()}
@@ -308,6 +328,11 @@ class TrainStep:
             watch.note("measure")
             budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
             limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
+            lanes = self._swap.lanes(whole)
+            if lanes is not None:
+                bar.say("measure, swapping")
+                measured = self._swap.measured(measured)
+                watch.note("measure swapping")
             with_signs = measured
             if signed is not None:
                 measured, with_signs = sign_profiles(measured, signed)
@@ -317,12 +342,15 @@ class TrainStep:
                 if signed is not None:
                     variant = Variant(traced.finish(graph.ending, signs=True), with_signs)
                 plain = Variant(graph, measured)
-                chosen, plan = make_plan(plain, variant, budget, name=self.policy, time_limit=limit, say=bar.planning)
+                chosen, plan = make_plan(
+                    plain, variant, budget, name=self.policy, time_limit=limit, say=bar.planning, lanes=lanes
+                )
                 watch.note("plan")
                 steps[kind] = apply_plan(chosen, plan)
                 watch.note("rewrite")
         if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
+        self._make_room(steps)
         return _Case(traced.form, now, _without_example(steps), measured)
 
     def _from_file(
@@ -336,6 +364,12 @@ class TrainStep:
             kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
             for (kind, graph), plan in zip(graphs.items(), plans.plans, strict=True)
         }
+
+    def _make_room(self, steps: dict[Micro, Planned]) -> None:
+        """Off the device, for the newest steps and those that are remembered."""
+        known = [*steps.values(), *(step for case in self._cases for step in case.steps.values())]
+        device = known[0].graph.device
+        self._swap.make_room((step.plan for step in known if step.plan is not None and step.graph.swaps), device)
 
     def _kinds(self) -> Sequence[Micro]:
         if self.accumulate == 1:
@@ -356,7 +390,8 @@ class TrainStep:
         held += [x for p in graph.residents for x in state_tensors(self.optimizer, p).values()]
         held += [p.grad for p in graph.residents if p.is_leaf and p.grad is not None]
         storages = {x.untyped_storage()._cdata: x for x in held if x.device == graph.device}
-        return sum(x.untyped_storage().nbytes() for x in storages.values())
+        aside = undo_bytes(graph) if graph.swaps else 0
+        return sum(x.untyped_storage().nbytes() for x in storages.values()) + aside
 
     def _compare(self, step: Planned) -> None:
         """Say where the prediction was wrong."""

@@ -24,9 +24,9 @@ class FaultyFile(SwapFile):
         self.room: list[OSError] = []
 
     def _allocate(self, offset: int, size: int) -> None:
+        super()._allocate(offset, size // 2 if self.room else size)
         if self.room:
             raise self.room.pop(0)
-        super()._allocate(offset, size)
 
     def _pwrite(self, data: memoryview, offset: int) -> int:
         fault = self.writes.pop(0) if self.writes else right

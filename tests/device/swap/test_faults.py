@@ -1,6 +1,7 @@
 """Disks fail. What failed is said where it is waited for, in one sentence; other values and later steps are as ever."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -55,6 +56,7 @@ def test_no_room_to_begin_with(file: FaultyFile, space: DiskSpace) -> None:
         SwapError, match=f"no room for 16.0 MiB .* in {file.folder}: No space left on device; free some"
     ):
         space.reserve(16 * MIB)
+    assert os.fstat(file._handle).st_size == 8 * MIB
     back = space.prefetch(parked)
     space.arrive(back)
     assert torch.equal(back, value)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lowtide.device.swap import SwapError, SwapSpace
 from lowtide.device.swap.swap_file import SwapFile
-from tests.device.swap.files import SlowFile
+from tests.device.swap.files import GatedFile, SlowFile
 from tests.device.swap.values import MIB, space_on, there_and_back
 
 BUSY = """
@@ -137,6 +137,29 @@ def test_a_forked_child_lets_go_of_the_file(tmp_path: Path) -> None:
     back = space.prefetch(parked)
     space.arrive(back)
     assert torch.equal(back, torch.ones(1000))
+    space.close()
+
+
+def test_no_fork_in_the_middle_of_a_transfer(tmp_path: Path) -> None:
+    """The pages that direct I/O fills must not be shared with a child halfway."""
+    file = GatedFile(tmp_path)
+    space = space_on(file)
+    parked = space.offload(torch.ones(1000))
+    assert file.reached.wait(60)
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    forking = threading.Thread(target=fork)
+    forking.start()
+    forking.join(0.3)
+    assert forking.is_alive()
+    file.gate.set()
+    forking.join()
+    space.settle(parked)
     space.close()
 
 

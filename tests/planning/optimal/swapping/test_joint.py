@@ -1,15 +1,19 @@
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from lowtide.planning.optimal import plan
+from lowtide.cli import app
+from lowtide.planning.optimal import frontier, plan
 from lowtide.planning.optimal.swapping.arrange import without_lanes
 from lowtide.planning.optimal.swapping.choice import Lanes, instant_bound
 from lowtide.planning.policies import BudgetInfeasible, Plan, mutwo
 from lowtide.planning.problem import Op, Problem, Storage
-from lowtide.planning.schedule import verify
+from lowtide.planning.problem_file import load_problem, save_problem
+from lowtide.planning.schedule import load_schedule, verify
 from lowtide.planning.simulate import simulate
 from lowtide.planning.swap_places import placed
 from lowtide.planning.swaps import swaps_of
@@ -147,3 +151,24 @@ def test_the_bound_of_a_lane_that_carries_little_by_hand() -> None:
     assert instant_bound(lanes, facts, 10**6, 5, seconds=LIMIT) == 0
     bounds = [instant_bound(lanes, facts, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
     assert bounds == pytest.approx([0, 0, 10, 20, 30])
+
+
+def test_a_frontier_with_swaps_trades_time_for_bytes() -> None:
+    problem = chain(25, layers=8)
+    found = frontier(problem, points=5, time_limit=10)
+    peaks = [point.peak for point in found]
+    times = [point.time for point in found]
+    assert peaks == sorted(peaks, reverse=True)
+    assert times == sorted(times)
+    assert found[0].overhead == 0
+    assert len(found) > 2
+
+
+def test_a_problem_with_lanes_is_planned_from_a_file(tmp_path: Path) -> None:
+    save_problem(chain(5), tmp_path / "problem.json")
+    assert load_problem(tmp_path / "problem.json") == chain(5)
+    words = ["schedule", str(tmp_path / "problem.json"), "--budget", "46", "--time-limit", "2"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "schedule.json")])
+    assert result.exit_code == 0, result.output
+    found = load_schedule(tmp_path / "schedule.json")
+    assert simulate(chain(5), found.ops).overhead == 0

@@ -1,0 +1,93 @@
+"""`lowtide bench swap`: recompute only, swap only and both, at several budgets, measured in turn."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowtide.cli.bench_budgets import parse_shares
+from lowtide.cli.options import (
+    BatchSize,
+    Dropout,
+    Force,
+    ImageSize,
+    LearningRate,
+    Model,
+    ModelSeed,
+    OptimizerName,
+    SeqLen,
+    SwapDir,
+    TimeLimit,
+    check_time_limit,
+)
+from lowtide.cli.output import tell_written, wide_console
+from lowtide.cli.progress import progress_line
+from lowtide.cli.resources import resources_suffice
+from lowtide.errors import InputError
+from lowtide.files import results
+
+NAMES = ("swap.json", "swap.csv", "swap.png")
+
+
+def swap(
+    model: Model,
+    batch_size: BatchSize,
+    out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
+    left: Annotated[
+        str, typer.Option(metavar="P,P,...", help="Per cent of the bytes above the residents that are left.")
+    ] = "75,50,35,20",
+    rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 5,
+    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 1,
+    swap_dir: SwapDir = None,
+    time_limit: TimeLimit = 60.0,
+    image_size: ImageSize = None,
+    seq_len: SeqLen = None,
+    dropout: Dropout = None,
+    optimizer: OptimizerName = "adam",
+    lr: LearningRate = 1e-3,
+    seed: ModelSeed = 0,
+    force: Force = False,
+) -> None:
+    """Plan one training step for several budgets without swaps, with swaps alone and with both; measure all in turn."""
+    check_time_limit(time_limit)
+    shares = parse_shares(left)
+    if rounds < 1 or warmup < 1:
+        raise InputError(f"--rounds and --warmup must be at least 1, not {rounds} and {warmup}")
+    with (
+        results(out, NAMES, force=force) as folder,
+        resources_suffice(batch_size),
+        progress_line("bench swap") as say,
+    ):
+        say("build and capture")
+        import lowtide
+        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.reporting.ways import draw_ways, ways_table, write_ways_csv
+        from lowtide.tracing.loss import model_loss
+        from lowtide.training.against_ways import against_ways
+        from lowtide.training.swap_use import SwapUse
+
+        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
+        made = make_optimizer(optimizer, training.model, lr)
+        loss = training.loss or model_loss
+        graph = lowtide.capture(training.model, made, training.batch, training.loss)
+        use = SwapUse("auto", swap_dir)
+        try:
+            found = against_ways(
+                graph,
+                lambda: loss(training.model, training.batch),
+                shares,
+                use,
+                name=training.name,
+                rounds=rounds,
+                warmup=warmup,
+                time_limit=time_limit,
+                say=say,
+            )
+        finally:
+            use.close()
+        found.save(folder / NAMES[0])
+        write_ways_csv(found, folder / NAMES[1])
+        draw_ways(found, folder / NAMES[2])
+    console = wide_console()
+    console.print(ways_table(found))
+    tell_written(console, out, NAMES)

@@ -1,0 +1,96 @@
+"""`lowtide largest`: out of memory, then not; the largest batch under a hard limit, eagerly and with a plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowtide.cli.options import (
+    Dropout,
+    Force,
+    ImageSize,
+    LearningRate,
+    Model,
+    ModelSeed,
+    OptimizerName,
+    PolicyName,
+    SeqLen,
+    check_time_limit,
+)
+from lowtide.cli.output import tell_written, wide_console
+from lowtide.cli.progress import progress_line
+from lowtide.errors import InputError
+from lowtide.experiments.largest import find_largest
+from lowtide.experiments.machine import this_machine
+from lowtide.experiments.source import source_hash
+from lowtide.files import results
+from lowtide.planning.policies import policy as find_policy
+from lowtide.records.case import CaseSettings
+from lowtide.units import parse_bytes
+
+NAMES = ("largest.json", "largest.csv", "largest.png")
+
+
+def largest(
+    model: Model,
+    memory_limit: Annotated[str, typer.Option(metavar="BYTES", help="Cap on each process, as `lowtide train` has it.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
+    budget: Annotated[
+        str, typer.Option(metavar="P%", help="Of what eager needs, at the smallest batch that fails eagerly.")
+    ] = "68%",
+    most: Annotated[int, typer.Option(metavar="N", help="Try no larger batch.")] = 1024,
+    within: Annotated[
+        float, typer.Option(metavar="P", help="Per cent of a batch to which the search is exact; 0: to one sample.")
+    ] = 0.0,
+    policy: PolicyName = "optimal",
+    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds of planning at most, in each trial.")] = 20.0,
+    image_size: ImageSize = None,
+    seq_len: SeqLen = None,
+    dropout: Dropout = None,
+    optimizer: OptimizerName = "adam",
+    lr: LearningRate = 1e-3,
+    seed: ModelSeed = 0,
+    force: Force = False,
+) -> None:
+    """Find the largest batch that trains under a hard memory limit, eagerly and with a plan; doubling, then bisection.
+
+    A trial takes two steps in a process of its own. Then, at the smallest batch that runs out of memory eagerly: what
+    eager would need, and what the plan takes.
+    """
+    limit = parse_bytes(memory_limit)
+    parse_bytes(budget, whole=1)
+    find_policy(policy)
+    check_time_limit(time_limit)
+    if most < 1 or not 0 <= within < 100:
+        raise InputError(f"--most must be at least 1 and --within from 0 to below 100, not {most} and {within}")
+    first = CaseSettings(
+        model=model,
+        source=source_hash(model),
+        batch_size=1,
+        planned=False,
+        budget=None,
+        policy=policy,
+        time_limit=time_limit,
+        steps=1,
+        warmup=1,
+        op_runs=0,
+        image_size=image_size,
+        seq_len=seq_len,
+        dropout=dropout,
+        optimizer=optimizer,
+        lr=lr,
+        seed=seed,
+        memory_limit_B=limit,
+        machine=this_machine(),
+    )
+    with results(out, NAMES, force=force) as folder:
+        with progress_line("largest batch") as say:
+            found = find_largest(first, budget, most=most, within=within / 100, say=say)
+        from lowtide.reporting.largest import draw_largest, largest_table, write_largest_csv
+
+        found.save(folder / NAMES[0])
+        write_largest_csv(found, folder / NAMES[1])
+        draw_largest(found, folder / NAMES[2])
+    console = wide_console()
+    console.print(largest_table(found))
+    tell_written(console, out, NAMES)

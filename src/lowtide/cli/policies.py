@@ -1,0 +1,91 @@
+"""`lowtide policies`: every policy from slack to the floor, measured beside each other."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lowtide.cli.options import (
+    BatchSize,
+    Dropout,
+    Force,
+    ImageSize,
+    LearningRate,
+    Model,
+    ModelSeed,
+    OptimizerName,
+    SeqLen,
+    TimeLimit,
+    check_time_limit,
+)
+from lowtide.cli.output import tell_written, wide_console
+from lowtide.cli.progress import progress_line
+from lowtide.cli.resources import resources_suffice
+from lowtide.errors import InputError
+from lowtide.files import results, write_text
+from lowtide.planning.policies import policy as find_policy
+
+NAMES = ("policies.json", "policies.csv", "policies.png", "tightest_plan.txt")
+
+
+def policies(
+    model: Model,
+    batch_size: BatchSize,
+    out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
+    names: Annotated[str, typer.Option("--policies", metavar="P,P,...")] = "keep_all,chen,mutwo,optimal",
+    points: Annotated[int, typer.Option(metavar="N", help="Budgets, evenly from slack to the floor.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 3,
+    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 1,
+    time_limit: TimeLimit = 30.0,
+    image_size: ImageSize = None,
+    seq_len: SeqLen = None,
+    dropout: Dropout = None,
+    optimizer: OptimizerName = "adam",
+    lr: LearningRate = 1e-3,
+    seed: ModelSeed = 0,
+    force: Force = False,
+) -> None:
+    """Plan one training step by every policy, for budgets from slack to the floor, and measure all plans in turn."""
+    check_time_limit(time_limit)
+    wanted = names.split(",")
+    for name in wanted:
+        find_policy(name)
+    if points < 2 or rounds < 1 or warmup < 1:
+        raise InputError(
+            f"--points must be at least 2, --rounds and --warmup at least 1, not {points}, {rounds} and {warmup}"
+        )
+    with (
+        results(out, NAMES, force=force) as folder,
+        resources_suffice(batch_size),
+        progress_line("policies") as say,
+    ):
+        say("build and capture")
+        import lowtide
+        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.reporting.explain import explain
+        from lowtide.reporting.policies import draw_policies, policies_table, write_policies_csv
+        from lowtide.tracing.loss import model_loss
+        from lowtide.training.against_policies import against_policies
+
+        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
+        made = make_optimizer(optimizer, training.model, lr)
+        loss = training.loss or model_loss
+        graph = lowtide.capture(training.model, made, training.batch, training.loss)
+        found, tightest = against_policies(
+            graph,
+            lambda: loss(training.model, training.batch),
+            wanted,
+            name=training.name,
+            points=points,
+            rounds=rounds,
+            warmup=warmup,
+            time_limit=time_limit,
+            say=say,
+        )
+        found.save(folder / NAMES[0])
+        write_policies_csv(found, folder / NAMES[1])
+        draw_policies(found, folder / NAMES[2])
+        write_text(folder / NAMES[3], "no plan was found\n" if tightest is None else explain(tightest))
+    console = wide_console()
+    console.print(policies_table(found))
+    tell_written(console, out, NAMES)

@@ -1,0 +1,17 @@
+"""When memory has run out. Imports no torch: the command line asks before torch is loaded."""
+
+import re
+
+from lowtide.errors import InputError
+
+# torch has no class of its own for it on CPU.
+_NO_MEMORY = re.compile(
+    "not enough memory|can't allocate memory|out of memory|size calculation overflowed|bad_alloc|bad allocation"
+)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Also where a user's function ran out of memory, which is an InputError about that function."""
+    if isinstance(error, InputError):
+        return is_out_of_memory(error.__cause__)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))

@@ -1,0 +1,1 @@
+"""Experiments: many cases, each in a process of its own. Knows records, starts processes, and does not know torch."""

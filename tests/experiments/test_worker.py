@@ -1,0 +1,62 @@
+"""Cases in processes of their own, for real."""
+
+from pathlib import Path
+
+import pytest
+
+from lowtide.errors import InputError
+from lowtide.experiments.worker import ProcessWorker
+from lowtide.records.case import Outcome
+from tests.experiments.workers import settings
+
+MODEL = """
+import os, signal
+import torch
+from torch import nn
+
+def net(n):
+    print("a model may print what it likes")
+    return nn.Linear(4, 1), torch.randn(n, 4), lambda model, batch: model(batch).square().mean()
+
+def killed(n):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def broken(n):
+    os._exit(7)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(MODEL)
+    return tmp_path / "net.py"
+
+
+def test_it_trains_as_told_and_says_what_it_found(file: Path) -> None:
+    with ProcessWorker(settings(model=f"{file}:net", planned=False, budget=None)) as worker:
+        for word in ("step", "step", "op_by_op", "give_back"):
+            worker.do(word)
+        found = worker.end()
+    assert found.outcome is Outcome.TRAINED
+    assert len(found.losses) == 2
+    assert len(found.ms) == 1
+    assert found.peak_B is not None
+    assert found.ops is not None
+
+
+def test_a_process_that_is_killed_ran_out_of_memory(file: Path) -> None:
+    with ProcessWorker(settings(model=f"{file}:killed", planned=False)) as worker:
+        assert worker.over
+        worker.do("step")
+        found = worker.end()
+    assert found.outcome is Outcome.OUT_OF_MEMORY
+    assert "killed" in (found.failure or "")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [("nothing", "unknown model 'nothing'"), ("net.py:broken", "failed: it ended with exit code 7")]
+)
+def test_its_errors_are_told(model: str, words: str, file: Path) -> None:
+    name = model.replace("net.py", str(file))
+    with pytest.raises(InputError, match=words), ProcessWorker(settings(model=name, planned=False)):
+        pass

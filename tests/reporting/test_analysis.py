@@ -1,0 +1,73 @@
+"""docs/analysis.md is what the records under reports/ say, and names in it are only names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lowtide.experiments.predictions import predictions
+from lowtide.reporting.analysis.cells import plain
+from lowtide.reporting.analysis.page import analysis_page
+from tests.cli.running import run_main
+from tests.experiments.records import largest, policies, sweep
+
+from .synthetic import chain
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "analysis.md"
+NASTY = "<script>alert(1)</script> | `x` [y](z) *b* {{ 7 * 7 }}"
+
+
+def test_the_committed_page_is_what_the_command_makes() -> None:
+    made = analysis_page(ROOT / "reports", predictions(ROOT / "reports"), PAGE)
+    assert PAGE.read_text(encoding="utf-8") == made, "run `make analysis`"
+
+
+def test_its_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / target).exists(), target
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    folder = tmp_path / "reports"
+    for name in ("profile", "sweep", "policies", "largest"):
+        (folder / name).mkdir(parents=True)
+    chain(prefix=NASTY, model=NASTY).save(folder / "profile" / "profile.json")
+    sweep(NASTY, why=NASTY).save(folder / "sweep" / "sweep.json")
+    policies(NASTY).save(folder / "policies" / "policies.json")
+    largest(NASTY).save(folder / "largest" / "largest.json")
+    return folder
+
+
+def test_every_kind_of_record_is_shown(reports: Path, tmp_path: Path) -> None:
+    page = analysis_page(reports, predictions(reports), tmp_path / "page.md")
+    assert not re.findall(r"^No .* is there\.$", page, re.MULTILINE)
+    for words in (
+        "| 4 | 1000.0 MiB | 600.0 MiB | 40.0% | 5 | 7 | 2 | 0 | yes |",
+        "| 8 | 600.0 MiB | infeasible | - |",
+        "| 16 | out of memory | 600.0 MiB | - | 5 |",
+        "| 4 | 9.5 ms | 11.0 ms | +15.8% (+11% to +20%) | +10.0% | +5.0% | +10.5% |",
+        "| optimal | 500 B | 490 B | +20.0% |",
+        "| keep_all | 500 B | no plan |",
+        "| 900.0 MiB | 4 | 16 | 8 | 1000.0 MiB, measured without the limit | 600.0 MiB | 40.0% |",
+        "[sweep/sweep.json](reports/sweep/sweep.json)",
+    ):
+        assert words in page, words
+
+
+def test_names_are_only_names(reports: Path, tmp_path: Path) -> None:
+    page = analysis_page(reports, predictions(reports), tmp_path / "page.md")
+    assert "<script" not in page.replace("\\<script", "")
+    assert plain(NASTY) in page
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        columns = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(columns) == 1, table
+
+
+def test_the_command_writes_it_once(reports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    assert run_main(monkeypatch, "analysis", reports, "--out", page) == 0
+    assert page.read_text() == analysis_page(reports, predictions(reports), page)
+    assert run_main(monkeypatch, "analysis", reports, "--out", page) == 2
+    assert run_main(monkeypatch, "analysis", reports, "--out", page, "--force") == 0
