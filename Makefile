@@ -47,8 +47,8 @@ reports: setup
 	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 6 --compare --force --out reports/training/bert-base
 	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
 	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out reports/bert-base
-	$(BIN)/lowtide report reports/resnet152 reports/training/resnet152 --force
-	$(BIN)/lowtide report reports/bert-base reports/training/bert-base --force
+	$(BIN)/lowtide report reports/resnet152 reports/training/resnet152 reports/sweep/resnet152 --force
+	$(BIN)/lowtide report reports/bert-base reports/training/bert-base reports/sweep/bert-base --force
 	$(BIN)/lowtide animate profiler reports/resnet152 --force --out reports/profiler_demo.gif
 	$(BIN)/lowtide animate saved resnet152 --batch-size 4 --budget 75% --force --out reports/memory_saved_demo.gif
 	$(MAKE) analysis

@@ -14,7 +14,7 @@ Folders = Annotated[
     list[Path],
     typer.Argument(
         metavar="DIR...",
-        help="Folders that `lowtide profile`, `lowtide train --out` or `lowtide frontier` wrote, of one step.",
+        help="Folders that `lowtide profile`, `train --out`, `frontier` or `sweep` wrote, of one model.",
         show_default=False,
     ),
 ]

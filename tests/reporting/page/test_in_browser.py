@@ -21,7 +21,10 @@ Open = Callable[[ReportInputs], Chrome]
 OWNED = "window.owned = true"
 HOSTILE = f"</script><script>{OWNED}</script><img src=x onerror='{OWNED}'><b>bold</b>&lt;"
 FRONTIER = (FrontierPoint(1000, 0.2, 0.1, 0.3), FrontierPoint(2000, 0.0, 0.0, 0.1))
-SWEEP = (SweepCase("chain", 4, 2000, 1500, 10.0, 11.0), SweepCase("chain", 8, None, 1800, None, 20.0, "out of memory"))
+SWEEP = (
+    SweepCase("chain", 4, 2000, 1500, 10.0, 11.0, 0.1, "losses equal"),
+    SweepCase("chain", 8, None, 1800, None, 20.0, None, "without a plan: out of memory"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,7 @@ def test_every_section_is_there(opened: Open) -> None:
     assert "Equal to eager training" in _find(chrome, "#summary .verdict.good")[0].text
     assert [row.text.split()[:2] for row in _find(chrome, "#sweep tbody tr")] == [["chain", "4"], ["chain", "8"]]
     assert "−25.0 %" in _find(chrome, "#sweep tbody tr")[0].text
+    assert _find(chrome, "#sweep tbody tr")[1].text.endswith("without a plan: out of memory")
     assert chrome.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 

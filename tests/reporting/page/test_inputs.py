@@ -4,8 +4,12 @@ from pathlib import Path
 import pytest
 
 from lowtide.errors import InputError
+from lowtide.records.case import Outcome
 from lowtide.records.step_plan import PlanFile
-from lowtide.reporting.page.inputs import ReportInputs, read_inputs
+from lowtide.records.sweep import Pair, Sweep
+from lowtide.reporting.page.inputs import ReportInputs, SweepCase, read_inputs
+from tests.experiments.records import MIB, case, failed
+from tests.experiments.workers import MACHINE
 from tests.reporting.plans import chain_plan, chain_run
 from tests.reporting.synthetic import chain
 
@@ -26,6 +30,19 @@ def test_everything_that_lies_in_several_folders_is_found(tmp_path: Path) -> Non
     assert found.run == chain_run(chain_plan())
     assert [point.peak_B for point in found.frontier] == [1000, 2000]
     assert replace(found, profile=None, plan=None, run=None, frontier=()) == ReportInputs()
+
+
+def test_a_sweep_is_shown_with_what_became_of_each_case(tmp_path: Path) -> None:
+    trained = Pair(4, planned=case(planned=True), plain=case(planned=False, ms=(8.0, 8.0, 8.0), peak=MIB))
+    outgrown = Pair(8, planned=case(planned=True, batch=8), plain=failed(Outcome.OUT_OF_MEMORY, planned=False, batch=8))
+    Sweep("chain", "60%", MACHINE, (trained, outgrown)).save(tmp_path / "sweep.json")
+    assert read_inputs([tmp_path]).sweep == (
+        SweepCase("chain", 4, MIB, 600 * MIB, 8.0, 11.0, 0.375, "losses equal"),
+        SweepCase("chain", 8, None, 600 * MIB, None, 11.0, None, "without a plan: out of memory"),
+    )
+    replace(chain(), model="other").save(tmp_path / "profile.json")
+    with pytest.raises(InputError, match=r"profile\.json is of other, but sweep\.json of chain"):
+        read_inputs([tmp_path])
 
 
 def test_nothing_to_show_is_said_in_one_sentence(tmp_path: Path) -> None:

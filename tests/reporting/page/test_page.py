@@ -78,6 +78,14 @@ def test_the_plan_stands_beside_each_activation() -> None:
     assert [data["strings"][value] for value in column["values"]] == ["packed", "recomputed", "kept"]
 
 
+def test_swaps_are_counted_and_named() -> None:
+    plan = chain_plan(lane="copy")
+    data = page_data(ReportInputs(chain(), plan, chain_run(plan)))
+    assert any(line.startswith("1 swapped, 1.00 KiB") for card in data["cards"] for line in card["lines"])
+    assert data["modules"][0] == {"module": "layers.0", "bytes": {"swapped": 1024}}
+    assert "swap" in [data["strings"][kind] for kind in data["views"][1]["kind"]]
+
+
 def test_measured_figures_go_before_predicted_ones() -> None:
     plan = chain_plan()
     predicted = page_data(ReportInputs(plan=plan))["cards"][0]

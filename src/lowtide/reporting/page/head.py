@@ -80,6 +80,7 @@ def _peak(plan: PlanFigures, run: TrainingRun | None) -> Card:
 
 def _time(plan: PlanFigures, run: TrainingRun | None) -> Card:
     parts = f"recomputing {plan.recompute_overhead:.1%}, packing {plan.pack_overhead:.1%}"
+    parts += f", swapping {plan.swap_overhead:.1%}" if plan.swapped.count else ""
     predicted = f"predicted {plan.predicted_overhead:+.1%}: {parts}"
     bound = f"no schedule within the budget is below {plan.bound:+.1%}"
     if run is None or run.overhead is None or run.eager_ms is None:
@@ -91,7 +92,7 @@ def _time(plan: PlanFigures, run: TrainingRun | None) -> Card:
 
 
 def _activations(plan: PlanFigures, step: StepPlan | None) -> Card:
-    whole = plan.kept.bytes + plan.recomputed.bytes + plan.packed.bytes
+    whole = sum(some.bytes for some in (plan.kept, plan.recomputed, plan.packed, plan.swapped))
     lines = [
         f"{some.count:,} {word}, {format_bytes(some.bytes)}"
         for word, some in (("kept", plan.kept), ("recomputed", plan.recomputed))
@@ -99,6 +100,9 @@ def _activations(plan: PlanFigures, step: StepPlan | None) -> Card:
     if plan.packed.count:
         into = f" in {format_bytes(plan.packed_into_B)}" if plan.packed_into_B else ""
         lines.append(f"{plan.packed.count:,} packed, {format_bytes(plan.packed.bytes)}{into}")
+    if plan.swapped.count:
+        most = f"at most {format_bytes(plan.swapped_B)} away at once"
+        lines.append(f"{plan.swapped.count:,} swapped, {format_bytes(plan.swapped.bytes)}, {most}")
     if step is not None and step.signs:
         lines.append(f"of those, {len(step.signs)} ReLU results as signs")
     return Card("Activations kept", format_bytes(plan.kept.bytes), format_bytes(whole), lines=tuple(lines))

@@ -1,18 +1,21 @@
-"""What a report can be made from: the files that lie in folders of `profile`, `train` and `frontier`."""
+"""What a report can be made from: the files that lie in folders of `profile`, `train`, `frontier` and `sweep`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from lowtide.errors import InputError
+from lowtide.records.case import Case, Outcome
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
+from lowtide.records.sweep import Pair, Sweep
 from lowtide.records.training_run import TrainingRun
 from lowtide.reporting.frontier import CSV_NAME, FrontierPoint, read_frontier
 
-PROFILE_NAME, PLAN_NAME, RUN_NAME = "profile.json", "plan.json", "training.json"
-_READABLE = (PROFILE_NAME, PLAN_NAME, RUN_NAME, CSV_NAME)
+PROFILE_NAME, PLAN_NAME, RUN_NAME, SWEEP_NAME = "profile.json", "plan.json", "training.json", "sweep.json"
+_READABLE = (PROFILE_NAME, PLAN_NAME, RUN_NAME, CSV_NAME, SWEEP_NAME)
 
 T = TypeVar("T")
 
@@ -27,8 +30,27 @@ class SweepCase:
     peak_after_B: int | None
     before_ms: float | None
     after_ms: float | None
-    note: str = ""
-    """Such as why there is no plan."""
+    overhead: float | None
+    """Median of the steps that ran beside each other."""
+    note: str
+
+    @classmethod
+    def of(cls, model: str, pair: Pair) -> "SweepCase":
+        """What the page shows of `pair`."""
+        before, after = pair.plain, pair.planned
+        said = [
+            f"{which} a plan: {case.outcome.value}"
+            for which, case in (("without", before), ("with", after))
+            if case.outcome is not Outcome.TRAINED
+        ]
+        if pair.equal is not None:
+            said.append("losses equal" if pair.equal else "LOSSES DIFFER")
+        times = (_median_ms(before), _median_ms(after))
+        return cls(model, pair.batch_size, before.peak_B, after.peak_B, *times, pair.overhead, ", ".join(said))
+
+
+def _median_ms(case: Case) -> float | None:
+    return median(case.ms) if case.ms else None
 
 
 @dataclass(frozen=True)
@@ -49,11 +71,13 @@ def read_inputs(folders: Sequence[Path]) -> ReportInputs:
         if not folder.is_dir():
             raise InputError(f"{folder} is no folder: give one that `lowtide profile` or `lowtide train --out` wrote")
     plans = _read(folders, PLAN_NAME, PlanFile.load)
+    sweep = _read(folders, SWEEP_NAME, Sweep.load)
     found = ReportInputs(
         profile=_read(folders, PROFILE_NAME, Profile.load),
         plan=None if plans is None else _moving(plans, folders),
         run=_read(folders, RUN_NAME, TrainingRun.load),
         frontier=_read(folders, CSV_NAME, read_frontier) or (),
+        sweep=() if sweep is None else tuple(SweepCase.of(sweep.model, pair) for pair in sweep.pairs),
     )
     if found == ReportInputs():
         where = ", ".join(map(str, folders))
@@ -78,18 +102,27 @@ def _moving(plans: PlanFile, folders: Sequence[Path]) -> StepPlan:
 def _check(found: ReportInputs) -> None:
     """Refuse to draw things of different steps as one."""
     profile, plan, run = found.profile, found.plan, found.run
-    if profile is not None and run is not None and profile.model != run.model:
-        raise InputError(
-            f"{PROFILE_NAME} is of {profile.model}, but {RUN_NAME} of {run.model}: a report is of one model"
-        )
+    models = {
+        PROFILE_NAME: None if profile is None else profile.model,
+        RUN_NAME: None if run is None else run.model,
+        SWEEP_NAME: found.sweep[0].model if found.sweep else None,
+    }
+    _agree(models, "{first} is of {mine}, but {other} of {theirs}: a report is of one model")
     batches = {
         PROFILE_NAME: None if profile is None else profile.batch,
         PLAN_NAME: None if plan is None else plan.step.batch,
         RUN_NAME: None if run is None else run.batch,
     }
-    (first, batch), *others = [(name, batch) for name, batch in batches.items() if batch is not None] or [("", ())]
-    for name, other in others:
-        if other != batch:
-            raise InputError(f"{first} is of the batch {'; '.join(batch)}, but {name} of {'; '.join(other)}")
+    lines = {name: None if batch is None else "; ".join(batch) for name, batch in batches.items()}
+    _agree(lines, "{first} is of the batch {mine}, but {other} of {theirs}")
     if plan is not None and run is not None and (run.plan is None or run.plan.budget_B != plan.budget):
         raise InputError(f"{PLAN_NAME} and {RUN_NAME} are of different runs: their budgets differ")
+
+
+def _agree(values: dict[str, str | None], message: str) -> None:
+    """Refuse, in the words of `message`, where two files say different things."""
+    there = {name: value for name, value in values.items() if value is not None}
+    for first, mine in there.items():
+        for other, theirs in there.items():
+            if mine != theirs:
+                raise InputError(message.format(first=first, mine=mine, other=other, theirs=theirs))

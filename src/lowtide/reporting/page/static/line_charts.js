@@ -67,16 +67,18 @@ function sweepTable(parent, cases) {
     const drawn = [[each.peak_before_B, "#8A8A8A"], [each.peak_after_B, "#009E73"]];
     for (const [bytes, colour] of drawn) if (bytes !== null) bars.append(element("div", "bar", part(bytes / most, colour, formatBytes(bytes))));
     const cells = [each.model, String(each.batch_size), bars];
-    cells.push(...compared(each.peak_before_B, each.peak_after_B, formatBytes), ...compared(each.before_ms, each.after_ms, formatMs), each.note);
+    const saved = each.peak_before_B !== null && each.peak_after_B !== null ? each.peak_after_B / each.peak_before_B - 1 : null;
+    cells.push(...compared(each.peak_before_B, each.peak_after_B, formatBytes, saved));
+    cells.push(...compared(each.before_ms, each.after_ms, formatMs, each.overhead), each.note);
     body.append(element("tr", "", ...cells.map((cell) => (cell === bars ? bars : element("td", "", cell)))));
   }
   table.append(body);
   parent.append(element("div", "scrolls", table));
 }
 
-function compared(before, after, format) {
-  const shown = (value) => (value === null ? "–" : format(value));
-  return [shown(before), shown(after), before !== null && after !== null ? formatShare(after / before - 1) : ""];
+function compared(before, after, format, change) {
+  const shown = (value, write) => (value === null ? "–" : write(value));
+  return [shown(before, format), shown(after, format), shown(change, formatShare)];
 }
 
 function part(share, colour, hint) {
