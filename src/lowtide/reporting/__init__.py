@@ -1,1 +1,1 @@
-"""Records in, files out: CSV, JSON, PNG."""
+"""Records in, files out: CSV, JSON, PNG, HTML, GIF, traces."""

@@ -79,6 +79,15 @@ def _column(chrome: Chrome, table: str, place: int) -> list[str]:
     return [str(cell.get_property("textContent")) for cell in cells]
 
 
+def _strip_colours(chrome: Chrome) -> set[str]:
+    """What is drawn under the chart."""
+    pixels = chrome.execute_script(
+        "const strip = document.querySelector('.strip'); "
+        "return [...strip.getContext('2d').getImageData(0, 0, strip.width, strip.height).data]"
+    )
+    return {f"{r:02X}{g:02X}{b:02X}" for r, g, b in zip(pixels[::4], pixels[1::4], pixels[2::4], strict=True)}
+
+
 def _section_titles(chrome: Chrome) -> list[str]:
     return [title.text for title in _find(chrome, "section h2")]
 
@@ -132,12 +141,14 @@ def test_the_plan_is_drawn_and_named(opened: Open) -> None:
     assert "op1\nrecompute" in card or "op1recompute" in card
     assert "activations, made again" in card
     assert "activations, packed" in _find(chrome, "#memory .legend")[0].text
-    pixels = chrome.execute_script(
-        "const strip = document.querySelector('.strip'); "
-        "return [...strip.getContext('2d').getImageData(0, 0, strip.width, strip.height).data]"
-    )
-    colours = set(zip(pixels[::4], pixels[1::4], pixels[2::4], strict=True))
-    assert {(0xD5, 0x5E, 0x00), (0xCC, 0x79, 0xA7), (0x00, 0x9E, 0x73)} <= colours
+    assert {"D55E00", "CC79A7", "009E73"} <= _strip_colours(chrome)
+
+
+def test_swaps_are_drawn_beside_compute(opened: Open) -> None:
+    chrome = opened(ReportInputs(plan=chain_plan(lane="copy")))
+    assert "8A5CC2" in _strip_colours(chrome)
+    Select(_find(chrome, "#steps select")[0]).select_by_visible_text("swap")
+    assert _column(chrome, "steps", 2) == ["offload_op0", "release_op0", "prefetch_op0"]
 
 
 def test_a_layer_can_be_hidden(opened: Open) -> None:

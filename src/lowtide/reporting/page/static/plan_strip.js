@@ -8,7 +8,7 @@ class PlanStrip {
     this.canvas.addEventListener("mouseleave", () => onMove(-10));
   }
 
-  draw(plot, view, x, colours) {
+  draw(plot, view, x, byTime, colours) {
     const rows = stripRows(view);
     const ratio = devicePixelRatio;
     const width = plot.root.clientWidth;
@@ -32,8 +32,10 @@ class PlanStrip {
       context.fillRect(left, top + STRIP_ROW / 2 - 0.5, right - left, 1);
       context.textAlign = "center";
       for (const [first, last, colour, word] of row.spans) {
-        const from = Math.max(left + plot.valToPos(x[first], "x"), left);
-        const to = Math.min(left + plot.valToPos(x[last + 1], "x"), right);
+        const beside = byTime && string(view.lane[first]) !== "compute";
+        const [begin, end] = beside ? [view.start[first], view.start[first] + view.ms[first]] : [x[first], x[last + 1]];
+        const from = Math.max(left + plot.valToPos(begin, "x"), left);
+        const to = Math.min(left + plot.valToPos(end, "x"), right);
         if (to < left || from > right) continue;
         context.fillStyle = colour;
         context.fillRect(from, top + 2, Math.max(to - from, 1.2), STRIP_ROW - 4);
@@ -46,7 +48,7 @@ class PlanStrip {
   }
 }
 
-// Rows of spans [first step, last step, colour, word inside]; equal neighbours are one span.
+// Rows of spans [first step, last step, colour, word inside]; equal neighbours on the compute lane are one span.
 function stripRows(view) {
   const phaseOf = phases(view);
   const named = (i) => PHASES[phaseOf(i)] && [PHASES[phaseOf(i)], phaseOf(i)];
@@ -58,13 +60,14 @@ function stripRows(view) {
     ["swap", ofKinds("swap")],
     ["update", ofKinds("update")],
   ];
-  return rows.map(([word, look]) => ({ word, spans: spansOf(view.at.length, look) })).filter((row) => row.spans.length);
+  return rows.map(([word, look]) => ({ word, spans: spansOf(view, look) })).filter((row) => row.spans.length);
 }
 
 // What a plan puts between two ops of the program belongs to the phase that it interrupts; what stands behind the last
-// of them, the update at the end, is a phase of its own.
+// of them, the update at the end, is a phase of its own. A plan alone does not know the phases of the program.
 function phases(view) {
   const isProgram = (i) => string(view.kind[i]) === "program";
+  if (!view.at.some((_, i) => isProgram(i) && string(view.phase[i]))) return () => "";
   let end = view.at.length - 1;
   while (end > 0 && !isProgram(end)) end -= 1;
   let phase = "";
@@ -75,12 +78,14 @@ function phases(view) {
   return (i) => found[i];
 }
 
-function spansOf(count, look) {
+function spansOf(view, look) {
   const spans = [];
-  for (let i = 0; i < count; i += 1) {
+  const beside = (i) => string(view.lane[i]) !== "compute";
+  for (let i = 0; i < view.at.length; i += 1) {
     const [colour, word] = look(i) || [];
     const before = spans[spans.length - 1];
-    if (colour && before && before[1] === i - 1 && before[2] === colour) before[1] = i;
+    const joins = before && before[1] === i - 1 && before[2] === colour && (word || !(beside(i) || beside(i - 1)));
+    if (colour && joins) before[1] = i;
     else if (colour) spans.push([i, i, colour, word]);
   }
   return spans;

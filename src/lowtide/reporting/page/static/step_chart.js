@@ -111,7 +111,7 @@ class StepChart {
       context.fillText(`budget ${formatBytes(this.budget)}`, left + 8 * devicePixelRatio, y(this.budget) - 4 * devicePixelRatio);
     }
     context.restore();
-    this.strip.draw(plot, this.view, this.x, colours);
+    this.strip.draw(plot, this.view, this.x, this.byTime, colours);
   }
 
   // What runs at the mouse: the op that began last.
