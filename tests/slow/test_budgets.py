@@ -1,5 +1,6 @@
 """ResNet-152 and BERT-Base inside byte budgets: equal to eager, gradients included, and no byte over."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lowtide.records.profile import Profile
 from lowtide.records.words import Purpose
 from lowtide.rewriting.estimate import estimate
 from lowtide.training.planned import Variant, apply_plan, make_plan, provisional
+from lowtide.training.swap_use import SwapUse
 from tests.training import Trained, differences, eager_step
 
 pytestmark = pytest.mark.slow
@@ -90,3 +92,39 @@ def test_train_step_from_the_outside() -> None:
         assert step.plan is not None
         assert step.measured_peak is not None
         assert step.measured_peak <= step.plan.budget
+
+
+def test_values_leave_the_device_and_nothing_else_changes(
+    measured: tuple[Trained, lowtide.StepGraph, Profile, Any], tmp_path: Path
+) -> None:
+    """Half of the bytes above the residents gone, by swaps alone: to disk and back."""
+    ours, graph, profile, other = measured
+    theirs = ours.copy()
+    use = SwapUse("disk", tmp_path)
+    lanes = use.lanes(graph)
+    profile = use.measured(profile)
+    budget = int(profile.resident_B + 0.5 * (profile.peak_B - profile.resident_B))
+    _, plan = make_plan(
+        Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet, lanes=lanes, again=False
+    )
+    use.make_room([plan], graph.device)
+    step = apply_plan(graph, plan)
+    assert step.graph.swaps
+    assert Purpose.RECOMPUTE not in {op.purpose for op in step.graph.ops}
+    meter = meter_for(graph.device)
+    for number, batch in enumerate((graph.example, other)):
+        torch.manual_seed(number)
+        if number:
+            meter.start()
+        ours.loss = step.graph(batch, keep_gradients=not number, space=use.space)
+        peak = profile.resident_B + meter.stop().peak if number else 0
+        generator = torch.get_rng_state()
+        assert torch.equal(generator, eager_step(theirs, batch, None, number))
+        if number:
+            theirs.optimizer.zero_grad()
+        assert list(differences(ours, theirs)) == [], f"step {number}"
+        ours.optimizer.zero_grad()
+    use.close()
+    assert peak <= budget
+    assert peak == pytest.approx(plan.peak, rel=0.01)
+    assert list(tmp_path.iterdir()) == []

@@ -99,6 +99,15 @@ def test_trains_as_eager_does_inside_the_budget(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_mutwo_swaps_too(tmp_path: Path) -> None:
+    step, ours, theirs = swapped(tmp_path, policy="mutwo")
+    assert step.graph.swaps
+    train(step, ours, theirs, range(2))
+    assert step.plan is not None
+    assert step.measured_peak is not None
+    assert step.measured_peak <= step.plan.budget
+
+
 def test_a_slow_disk_makes_the_step_wait_and_never_go_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_file(monkeypatch, lambda folder: SlowFile(folder, 0.02))
     step, ours, theirs = swapped(tmp_path)

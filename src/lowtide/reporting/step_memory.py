@@ -9,14 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from lowtide.planning.problem import Problem
+from lowtide.planning.lanes import clock
+from lowtide.planning.problem import COMPUTE, Problem
 from lowtide.planning.simulate import simulate
 from lowtide.records.step_plan import StepPlan
 from lowtide.reporting.style import INK, LIMIT_COLOUR, Scale, framed, shorten
 from lowtide.units import format_bytes
 
 _RESIDENT, _BEFORE, _AFTER = "#C4C4C4", "#0072B2", "#009E73"
-_RECOMPUTE, _PACK = "#D55E00", "#CC79A7"
+_RECOMPUTE, _PACK, _SWAP = "#D55E00", "#CC79A7", "#8A5CC2"
+_COLOURS = {"pack": _PACK, "unpack": _PACK, "offload": _SWAP, "prefetch": _SWAP}
 
 
 def draw_step_memory(plan: StepPlan, name: str, path: Path) -> None:
@@ -62,7 +64,7 @@ def _curve(
     *,
     filled: bool = False,
 ) -> None:
-    ends = [t / time.factor for t in accumulate(problem.times[o] for o in order)]
+    ends = [t / time.factor for t in _ends(problem, order)]
     live = [size / bytes_.factor for size in simulate(problem, order).live]
     begins = [0.0, *ends]
     axes.stairs(live, begins, color=colour, linewidth=1.3, baseline=None, zorder=4)
@@ -70,22 +72,24 @@ def _curve(
         axes.stairs(live, begins, color=colour, alpha=0.18, fill=True, linewidth=0, zorder=2)
 
 
+def _ends(problem: Problem, order: Sequence[int]) -> list[float]:
+    """When compute is done with each step; with one that only starts a copy, at once."""
+    ran = clock(problem, order)
+    ends = (end if problem.ops[o].lane == COMPUTE else 0.0 for o, end in zip(order, ran.ends, strict=True))
+    return list(accumulate(ends, max))
+
+
 def _extra_runs(axes: Axes, plan: StepPlan, time: Scale) -> None:
-    """Along the bottom: when something is recomputed, packed or unpacked."""
+    """Along the bottom: when something is recomputed, packed or unpacked; above that, when copies are under way."""
     seen: set[int] = set()
-    now = 0.0
-    spans: dict[str, list[tuple[float, float]]] = {_RECOMPUTE: [], _PACK: []}
-    for o in plan.order:
-        width = plan.problem.times[o] / time.factor
-        if plan.problem.ops[o].optional:
-            spans[_PACK].append((now, width))
-        elif o in seen:
-            spans[_RECOMPUTE].append((now, width))
+    ran = clock(plan.problem, plan.order)
+    for o, start, end in zip(plan.order, ran.starts, ran.ends, strict=True):
+        colour = _COLOURS.get(plan.actions[o].act, _RECOMPUTE if o in seen else None)
         seen.add(o)
-        now += width
-    for colour, found in spans.items():
-        for begin, width in found:
-            axes.axvspan(begin, begin + width, ymax=0.03, color=colour, linewidth=0.4, zorder=5)
+        if colour is not None:
+            low = 0.03 if colour == _SWAP else 0.0
+            span = (start / time.factor, end / time.factor)
+            axes.axvspan(*span, ymin=low, ymax=low + 0.03, color=colour, linewidth=0.4, zorder=5)
 
 
 def _legend(plan: StepPlan) -> list[Line2D | Patch]:
@@ -105,4 +109,6 @@ def _legend(plan: StepPlan) -> list[Line2D | Patch]:
         handles.append(Patch(color=_RECOMPUTE, label="recomputing (bottom edge)"))
     if plan.pack_time:
         handles.append(Patch(color=_PACK, label="packing, unpacking"))
+    if plan.swapped_bytes:
+        handles.append(Patch(color=_SWAP, label="copies out and back"))
     return handles
