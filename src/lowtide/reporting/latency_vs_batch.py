@@ -71,7 +71,7 @@ def _draw_times(axes: Axes, found: Sweep) -> None:
 def _scale_times(axes: Axes, found: Sweep) -> None:
     """From zero; logarithmic where the times are too far apart for that."""
     times = [ms for pair in found.pairs for case in (pair.plain, pair.planned) for ms in case.ms]
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: format_ms(ms)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: format_ms(ms) if ms else "0"))
     if max(times) < 5 * min(times):
         axes.set_ylim(0, 1.15 * max(times))
         return

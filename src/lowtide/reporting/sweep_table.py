@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from statistics import median
 
@@ -11,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lowtide.files import write_text
+from lowtide.records.budgets import Accounting
 from lowtide.records.case import Case
 from lowtide.records.sweep import Pair, Sweep
 from lowtide.units import format_bytes, format_ms
 
 _PARTS = ("parameter", "gradient", "activation", "optimizer_state", "other", "workspace")
-_ACCOUNTING = ("difference", "recompute", "pack", "unpack", "state", "program", "update", "other")
+_ACCOUNTING = tuple(field.name for field in fields(Accounting))
 _FATES = ("kept", "recomputed", "packed", "swapped")
 COLUMNS = (
     *("batch_size", "turns", "outcome_with", "outcome_without", "peak_with_B", "peak_without_B", "reduction"),

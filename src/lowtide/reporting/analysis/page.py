@@ -22,6 +22,12 @@ from lowtide.reporting.analysis.experiments import (
     policy_rows,
     worst_rows,
 )
+from lowtide.reporting.analysis.highlights import (
+    limit_highlights,
+    policy_highlights,
+    prediction_highlights,
+    sweep_highlights,
+)
 from lowtide.reporting.analysis.profiles import Row, profile_facts
 
 
@@ -69,6 +75,10 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         policy_rows=policy_rows,
         limit_row=limit_row,
         worst_rows=worst_rows,
+        sweep_highlights=sweep_highlights,
+        policy_highlights=policy_highlights,
+        limit_highlights=limit_highlights,
+        prediction_highlights=prediction_highlights,
     )
 
 
