@@ -37,7 +37,7 @@ def from_policies(best: Incumbent) -> None:
         best.offer(plan.schedule.ops, name)
 
 
-def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float) -> list[int]:
+def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float, at_once: int = 1) -> list[int]:
     """Solve for a few instants, add those where the simulation breaks the budget, and so on; the instants reached."""
     facts, budget = best.facts, best.budget
     plain = not facts.futile
@@ -52,51 +52,56 @@ def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds:
         if outcome.decision is None:
             break
         order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
-        if order is None or not _add_violations(best, order, instants, reserve, each=None):
+        if order is None or not outcome.finished:
             break
-        if not outcome.finished:
+        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
+        if not worst:
             break
+        _add(_apart(worst, at_once, instants, facts.count // 50) or worst[:1], instants, reserve)
     return instants
 
 
-def from_stages(best: Incumbent, count: int, horizon: int, *, rounds: int, seconds: float) -> None:
-    """Tens of instants with runs kept near their need."""
-    facts = best.facts
-    cuts = even_cuts(facts, count)
-    if len(cuts) < 2:
-        return
-    stages = Stages(cuts, horizon)
-    instants, reserve = list(cuts), dict[int, int]()
-    for _ in range(rounds):
-        if best.closed or best.left() < 1:
-            return
-        model = Model(facts, best.budget, instants, reserve, allowed=allowed_runs(facts, instants, stages))
-        outcome = model.solve(seconds=min(seconds, best.left()), tolerance=1e-3)
-        if outcome.decision is None:
-            return
-        order = best.offer_decision(outcome.decision, f"{count} stages")
-        if order is None or not _add_violations(best, order, instants, reserve, each=stages) or not outcome.finished:
-            return
-
-
-def _add_violations(
-    best: Incumbent, order: list[int], instants: list[int], reserve: dict[int, int], *, each: Stages | None
-) -> bool:
-    """Add the worst position over the budget (of each stage) to the instants, or a reserve where it is one already."""
+def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
+    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
     live = live_bytes(best.facts.problem, order)
-    worst: dict[int, tuple[int, int]] = {}
+    found: dict[int, int] = {}
     for (k, _), size in zip(gap_positions(best.facts, order), live.tolist(), strict=True):
-        stage = 0 if each is None else each.of(k)
-        over = size - best.budget
-        if over > 0 and k < best.facts.count and over > worst.get(stage, (0, 0))[0]:
-            worst[stage] = (over, k)
-    for over, k in worst.values():
+        if size - best.budget > found.get(k, 0) and k < best.facts.count:
+            found[k] = size - best.budget
+    return found
+
+
+def _apart(
+    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
+) -> list[tuple[int, int]]:
+    """The first of `worst` that are no instants yet and not within a distance of each other."""
+    found: list[tuple[int, int]] = []
+    for k, over in worst:
+        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
+            found.append((k, over))
+    return found
+
+
+def _add(worst: Sequence[tuple[int, int]], instants: list[int], reserve: dict[int, int]) -> None:
+    """Positions over the budget become instants, or get a reserve where they are."""
+    for k, over in worst:
         if k in instants:
             reserve[k] = reserve.get(k, 0) + over
         else:
             instants.append(k)
     instants.sort()
-    return bool(worst)
+
+
+def from_stages(best: Incumbent, count: int, horizon: int, *, seconds: float) -> None:
+    """Tens of instants with runs kept near their need."""
+    facts = best.facts
+    cuts = even_cuts(facts, count)
+    if len(cuts) < 2 or best.closed or best.left() < 1:
+        return
+    model = Model(facts, best.budget, cuts, allowed=allowed_runs(facts, cuts, Stages(cuts, horizon)))
+    outcome = model.solve(seconds=min(seconds, best.left()), tolerance=1e-3)
+    if outcome.decision is not None:
+        best.offer_decision(outcome.decision, f"{count} stages")
 
 
 def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float) -> None:

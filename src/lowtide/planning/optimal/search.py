@@ -89,7 +89,9 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    if near and facts.count <= LARGE:
+    if facts.count <= SMALL:  # ever more instants, which may end with the best there is
+        from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)
+    elif near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
     bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
     best.meter.whole -= bounding
@@ -106,7 +108,7 @@ def search(best: Incumbent) -> str:
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
     if not any(nested) or facts.count > LARGE:
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
-            from_stages(best, count, 1, rounds=1, seconds=share * best.left())
+            from_stages(best, count, 1, seconds=share * best.left())
     improve(best)
     best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
