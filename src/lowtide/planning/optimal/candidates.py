@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from lowtide.planning.optimal.alike import Intervals, own_storages, repeats
 from lowtide.planning.optimal.anneal import Annealing
 from lowtide.planning.optimal.beam import Beam
-from lowtide.planning.optimal.blocks import find_blocks, find_narrow_blocks
+from lowtide.planning.optimal.blocks import Blocks, find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
@@ -24,6 +26,12 @@ ANNEALING_LEFT = 0.25
 
 NESTED_LEFT = 0.6
 """Share of the time left that the dynamic program over small blocks leaves to what comes after it."""
+
+WAYS = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
+"""Prices of a byte by which small blocks save, as multiples of the one at the peak."""
+
+FINER, FINE = (8, 4, 2), 0.1
+"""Parts of a percent that a table may have per level, and the share of what is left that it may take for them."""
 
 
 def from_policies(best: Incumbent) -> None:
@@ -138,26 +146,41 @@ def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int
     blocks = find_narrow_blocks(facts, most)
     if blocks is None or best.closed:
         return False
-    prices = [*(price * factor for factor in (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12)), 0.0]
+    like = repeats(blocks)
+    intervals = Intervals(like)
     until = best.left() * NESTED_LEFT
-    before, options = best.extra, list[list[Option]]()
-    for b in range(blocks.count):
-        options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
-        if best.left() < until or len(options[-1]) < len(prices):
-            return False
-    passes = Passes(blocks, options)
-    charge(STEP * len(prices) ** 2 / 2 * facts.count)
+    before, whole = best.extra, max(percents)
     room = best.budget - facts.problem.resident_bytes
-    if best.left() < 2 * Nested.work(blocks.count, passes.ways, max(percents)):
+    passes = _passes(best, blocks, like, [price * factor for factor in WAYS], until)
+    if passes is None or best.left() < 2 * Nested.work(intervals, passes.ways, whole):
         return False
-    nested = Nested(blocks, passes, max(1, int(room * max(percents) / 100)), levels=max(percents))
+    fine = [n for n in FINER if Nested.work(intervals, passes.ways, n * whole) < FINE * best.left()]
+    parts = fine[0] if fine else 1
+    nested = Nested(blocks, passes, max(1, room * whole // 100), intervals, levels=parts * whole)
     for percent in percents:
         if percent != percents[0] and best.left() < until:
             break
-        decision = nested.decision(percent)
+        decision = nested.decision(parts * percent)
         if decision is not None:
             best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
     return best.extra < before
+
+
+def _passes(
+    best: Incumbent, blocks: Blocks, like: Sequence[int], prices: Sequence[float], until: float
+) -> Passes | None:
+    """The ways of saving of each block, worked out once for those that are alike; None where that takes too long."""
+    options: list[list[Option]] = []
+    for b, first in enumerate(like):
+        if first < b:
+            own = dict(zip(own_storages(blocks, first), own_storages(blocks, b), strict=True))
+            options.append([replace(o, saved=frozenset(own[s] for s in o.saved)) for o in options[first]])
+        else:
+            options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
+        if best.left() < until or len(options[-1]) < len(prices):
+            return None
+    charge(STEP * len(prices) ** 2 / 2 * sum(len(blocks.positions((b, b + 1))) for b in set(like)))
+    return Passes(blocks, options, like)
 
 
 def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
