@@ -16,6 +16,8 @@ TOGETHER = 0.1
 """Share by which the times of two blocks may differ."""
 EACH, SMALL = 0.3, 0.02
 """Share of an op's time by which it may differ, and of the block's, below which nobody looks."""
+MANY = 0.5
+"""Share of blocks unlike all others up to which sharing pays."""
 COMPARED = 6 * STEP
 """Work of describing an op."""
 
@@ -24,7 +26,10 @@ Interval = tuple[int, int]
 
 
 def repeats(blocks: Blocks) -> tuple[int, ...]:
-    """Per block the first one that is like it: itself where there is none before it."""
+    """Per block the first one that is like it: itself where there is none before it, or where few blocks repeat.
+
+    Then sharing saves little, and each block with its own times gives the better plans.
+    """
     charge(COMPARED * blocks.facts.count)
     known: dict[object, list[int]] = {}
     found: list[int] = []
@@ -35,7 +40,7 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
         if first == b:
             same.append(b)
         found.append(first)
-    return tuple(found)
+    return tuple(found if len(set(found)) <= MANY * blocks.count else range(blocks.count))
 
 
 def own_storages(blocks: Blocks, b: int) -> list[int]:
