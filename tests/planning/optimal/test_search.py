@@ -69,7 +69,7 @@ def test_a_chain_of_blocks_fits_and_is_near_its_bound(share: float, most: float)
 
 def test_ever_more_instants_close_a_small_chain() -> None:
     problem = repeated_blocks(5)
-    found = plan(problem, _budget(problem, 0.5), time_limit=6)
+    found = plan(problem, _budget(problem, 0.5), time_limit=600)  # ends early; the clock must not cut
     assert found.note == "proven best"
     assert found.overhead == pytest.approx(0.143425, abs=1e-5)
 
