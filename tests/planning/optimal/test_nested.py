@@ -2,6 +2,7 @@
 
 import math
 
+from lowtide.planning.optimal.alike import Intervals
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import Facts
@@ -17,6 +18,11 @@ from lowtide.planning.synthetic import repeated_blocks
 def _passes(blocks: Blocks) -> Passes:
     prices = [1.0, 1e-3, 0.0]
     return Passes(blocks, [span_options(blocks, (b, b + 1), prices, blocks.onward(b)) for b in range(blocks.count)])
+
+
+def _distinct(blocks: Blocks) -> Intervals:
+    """No two blocks taken as alike."""
+    return Intervals(range(blocks.count))
 
 
 def _line(links: int) -> Problem:
@@ -47,7 +53,7 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
     before = 0.0
     for share in (1.0, 0.5, 0.3):
         room = int(share * (peak - problem.resident_bytes))
-        nested = Nested(blocks, passes, room)
+        nested = Nested(blocks, passes, room, _distinct(blocks))
         assert before <= nested.extra() < math.inf
         before = nested.extra()
         decision = nested.decision()
@@ -65,7 +71,7 @@ def test_early_blocks_run_more_than_twice_where_little_fits() -> None:
     problem = _line(24)
     facts = Facts(problem)
     blocks = Blocks(facts, tuple(range(25)))
-    nested = Nested(blocks, _passes(blocks), 60)
+    nested = Nested(blocks, _passes(blocks), 60, _distinct(blocks))
     decision = nested.decision()
     assert decision is not None
     order = build(facts, decision)
@@ -79,4 +85,4 @@ def test_no_decision_where_nothing_fits() -> None:
     problem = repeated_blocks(4)
     blocks = find_narrow_blocks(Facts(problem), 64)
     assert blocks is not None
-    assert Nested(blocks, _passes(blocks), 1000).decision() is None
+    assert Nested(blocks, _passes(blocks), 1000, _distinct(blocks)).decision() is None

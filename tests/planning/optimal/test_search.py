@@ -67,6 +67,13 @@ def test_a_chain_of_blocks_fits_and_is_near_its_bound(share: float, most: float)
     assert 0 <= found.gap < most
 
 
+def test_ever_more_instants_close_a_small_chain() -> None:
+    problem = repeated_blocks(5)
+    found = plan(problem, _budget(problem, 0.5), time_limit=600)  # ends early; the clock must not cut
+    assert found.note == "proven best"
+    assert found.overhead == pytest.approx(0.143425, abs=1e-5)
+
+
 def test_an_op_that_alone_is_too_large_is_a_proof() -> None:
     problem = repeated_blocks(4)
     with pytest.raises(BudgetInfeasible) as caught:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from lowtide.planning.optimal.alike import Intervals, own_storages, repeats
 from lowtide.planning.optimal.anneal import Annealing
 from lowtide.planning.optimal.beam import Beam
-from lowtide.planning.optimal.blocks import find_blocks, find_narrow_blocks
+from lowtide.planning.optimal.blocks import Blocks, find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
@@ -25,6 +27,12 @@ ANNEALING_LEFT = 0.25
 NESTED_LEFT = 0.6
 """Share of the time left that the dynamic program over small blocks leaves to what comes after it."""
 
+WAYS = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
+"""Prices of a byte by which small blocks save, as multiples of the one at the peak."""
+
+FINER, FINE = (8, 4, 2), 0.1
+"""Parts of a percent that a table may have per level, and the share of what is left that it may take for them."""
+
 
 def from_policies(best: Incumbent) -> None:
     """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
@@ -37,7 +45,7 @@ def from_policies(best: Incumbent) -> None:
         best.offer(plan.schedule.ops, name)
 
 
-def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float) -> list[int]:
+def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float, at_once: int = 1) -> list[int]:
     """Solve for a few instants, add those where the simulation breaks the budget, and so on; the instants reached."""
     facts, budget = best.facts, best.budget
     plain = not facts.futile
@@ -52,51 +60,56 @@ def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds:
         if outcome.decision is None:
             break
         order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
-        if order is None or not _add_violations(best, order, instants, reserve, each=None):
+        if order is None or not outcome.finished:
             break
-        if not outcome.finished:
+        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
+        if not worst:
             break
+        _add(_apart(worst, at_once, instants, facts.count // 50) or worst[:1], instants, reserve)
     return instants
 
 
-def from_stages(best: Incumbent, count: int, horizon: int, *, rounds: int, seconds: float) -> None:
-    """Tens of instants with runs kept near their need."""
-    facts = best.facts
-    cuts = even_cuts(facts, count)
-    if len(cuts) < 2:
-        return
-    stages = Stages(cuts, horizon)
-    instants, reserve = list(cuts), dict[int, int]()
-    for _ in range(rounds):
-        if best.closed or best.left() < 1:
-            return
-        model = Model(facts, best.budget, instants, reserve, allowed=allowed_runs(facts, instants, stages))
-        outcome = model.solve(seconds=min(seconds, best.left()), tolerance=1e-3)
-        if outcome.decision is None:
-            return
-        order = best.offer_decision(outcome.decision, f"{count} stages")
-        if order is None or not _add_violations(best, order, instants, reserve, each=stages) or not outcome.finished:
-            return
-
-
-def _add_violations(
-    best: Incumbent, order: list[int], instants: list[int], reserve: dict[int, int], *, each: Stages | None
-) -> bool:
-    """Add the worst position over the budget (of each stage) to the instants, or a reserve where it is one already."""
+def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
+    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
     live = live_bytes(best.facts.problem, order)
-    worst: dict[int, tuple[int, int]] = {}
+    found: dict[int, int] = {}
     for (k, _), size in zip(gap_positions(best.facts, order), live.tolist(), strict=True):
-        stage = 0 if each is None else each.of(k)
-        over = size - best.budget
-        if over > 0 and k < best.facts.count and over > worst.get(stage, (0, 0))[0]:
-            worst[stage] = (over, k)
-    for over, k in worst.values():
+        if size - best.budget > found.get(k, 0) and k < best.facts.count:
+            found[k] = size - best.budget
+    return found
+
+
+def _apart(
+    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
+) -> list[tuple[int, int]]:
+    """The first of `worst` that are no instants yet and not within a distance of each other."""
+    found: list[tuple[int, int]] = []
+    for k, over in worst:
+        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
+            found.append((k, over))
+    return found
+
+
+def _add(worst: Sequence[tuple[int, int]], instants: list[int], reserve: dict[int, int]) -> None:
+    """Positions over the budget become instants, or get a reserve where they are."""
+    for k, over in worst:
         if k in instants:
             reserve[k] = reserve.get(k, 0) + over
         else:
             instants.append(k)
     instants.sort()
-    return bool(worst)
+
+
+def from_stages(best: Incumbent, count: int, horizon: int, *, seconds: float) -> None:
+    """Tens of instants with runs kept near their need."""
+    facts = best.facts
+    cuts = even_cuts(facts, count)
+    if len(cuts) < 2 or best.closed or best.left() < 1:
+        return
+    model = Model(facts, best.budget, cuts, allowed=allowed_runs(facts, cuts, Stages(cuts, horizon)))
+    outcome = model.solve(seconds=min(seconds, best.left()), tolerance=1e-3)
+    if outcome.decision is not None:
+        best.offer_decision(outcome.decision, f"{count} stages")
 
 
 def from_chain(best: Incumbent, count: int, lengths: Sequence[int], price: float) -> None:
@@ -133,26 +146,41 @@ def from_nested(best: Incumbent, most: int, price: float, percents: Sequence[int
     blocks = find_narrow_blocks(facts, most)
     if blocks is None or best.closed:
         return False
-    prices = [*(price * factor for factor in (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12)), 0.0]
+    like = repeats(blocks)
+    intervals = Intervals(like)
     until = best.left() * NESTED_LEFT
-    before, options = best.extra, list[list[Option]]()
-    for b in range(blocks.count):
-        options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
-        if best.left() < until or len(options[-1]) < len(prices):
-            return False
-    passes = Passes(blocks, options)
-    charge(STEP * len(prices) ** 2 / 2 * facts.count)
+    before, whole = best.extra, max(percents)
     room = best.budget - facts.problem.resident_bytes
-    if best.left() < 2 * Nested.work(blocks.count, passes.ways, max(percents)):
+    passes = _passes(best, blocks, like, [price * factor for factor in WAYS], until)
+    if passes is None or best.left() < 2 * Nested.work(intervals, passes.ways, whole):
         return False
-    nested = Nested(blocks, passes, max(1, int(room * max(percents) / 100)), levels=max(percents))
+    fine = [n for n in FINER if Nested.work(intervals, passes.ways, n * whole) < FINE * best.left()]
+    parts = fine[0] if fine else 1
+    nested = Nested(blocks, passes, max(1, room * whole // 100), intervals, levels=parts * whole)
     for percent in percents:
         if percent != percents[0] and best.left() < until:
             break
-        decision = nested.decision(percent)
+        decision = nested.decision(parts * percent)
         if decision is not None:
             best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
     return best.extra < before
+
+
+def _passes(
+    best: Incumbent, blocks: Blocks, like: Sequence[int], prices: Sequence[float], until: float
+) -> Passes | None:
+    """The ways of saving of each block, worked out once for those that are alike; None where that takes too long."""
+    options: list[list[Option]] = []
+    for b, first in enumerate(like):
+        if first < b:
+            own = dict(zip(own_storages(blocks, first), own_storages(blocks, b), strict=True))
+            options.append([replace(o, saved=frozenset(own[s] for s in o.saved)) for o in options[first]])
+        else:
+            options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
+        if best.left() < until or len(options[-1]) < len(prices):
+            return None
+    charge(STEP * len(prices) ** 2 / 2 * sum(len(blocks.positions((b, b + 1))) for b in set(like)))
+    return Passes(blocks, options, like)
 
 
 def from_beam(best: Incumbent, widths: Sequence[int]) -> None:

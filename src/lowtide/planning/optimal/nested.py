@@ -4,7 +4,7 @@ Like `chain.py` after Beaumont et al. (2019), but a run of blocks may be left wi
 of blocks i to j in m bytes is the least time to work them off where each has saved what it saves by way p and the entry
 of block i is at hand. Either one block is left, or a pass from the entry goes through i to s - 1, saving by way q, then
 s to j are worked off, and then i to s - 1. So passes are as deep as the bytes ask for, and what was saved makes the
-later ones cheap.
+later ones cheap. Intervals of the same blocks share their tables.
 """
 
 import math
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lowtide.planning.optimal.alike import Intervals
 from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.chain import as_decision
 from lowtide.planning.optimal.decision import Decision
@@ -34,29 +35,30 @@ class Nested:
     passes: Passes
     room: int
     """Bytes for all that is not resident."""
+    intervals: Intervals
     levels: int = 400
 
     @staticmethod
-    def work(count: int, ways: int, levels: int) -> float:
+    def work(intervals: Intervals, ways: int, levels: int) -> float:
         """What the tables take: so much per row, and per way and split of each level."""
-        return STEP * (100 * ways * count**2 / 2 + 2e-3 * levels * ways**2 / 2 * count**3 / 6)
+        return STEP * (100 * ways * len(intervals.first) + 5e-3 * levels * ways**2 / 2 * intervals.splits)
 
     def __post_init__(self) -> None:
-        count, ways = self.blocks.count, self.passes.ways
-        charge(self.work(count, ways, self.levels))
+        count, ways, rows = self.blocks.count, self.passes.ways, len(self.intervals.first)
+        charge(self.work(self.intervals, ways, self.levels))
+        self.place = self.intervals.place
         self.unit = max(1, self.room) / self.levels
         self.grid = np.arange(self.levels + 1)
-        self.cost: Table = np.full((ways, count, count, self.levels + 1), math.inf, dtype=np.float32)
-        self.choice: Choice = np.full((ways, count, count, self.levels + 1), -1, dtype=np.int32)
+        self.cost: Table = np.full((ways, rows, self.levels + 1), math.inf, dtype=np.float32)
+        self.choice: Choice = np.full((ways, rows, self.levels + 1), -1, dtype=np.int32)
         self.first: Table = np.zeros((count + 1, self.levels + 1), dtype=np.float32)
         self.first_choice: Choice = np.full((count + 1, self.levels + 1), -1, dtype=np.int32)
-        for p in range(ways):
-            for b in range(count):
-                self._fill_block(p, b)
-        for length in range(1, count):
+        for i, j in self.intervals.first:
             for p in range(ways - 1, -1, -1):
-                for i in range(count - length):
-                    self._fill(p, i, i + length)
+                if i == j:
+                    self._fill_block(p, i)
+                else:
+                    self._fill(p, i, j)
         for i in range(count - 1, -1, -1):
             self._fill_first(i)
 
@@ -65,7 +67,7 @@ class Nested:
 
     def _fill_block(self, p: int, b: int) -> None:
         """One block alone. A part of what it takes may be missing: repair finds it by running more of it again."""
-        passes, row = self.passes, self.cost[p, b, b]
+        passes, row = self.passes, self.cost[p, self.place[b, b]]
         missing = np.maximum(0.0, passes.back[p, b] - self.grid * self.unit)
         row[:] = passes.remake[p, b] + missing * passes.rate[b]
         row[missing > MISSING * passes.back[p, b]] = math.inf
@@ -76,15 +78,16 @@ class Nested:
         time = passes.through(p, i, j)
         least = np.rint(passes.through_peak(p, i, j) / self.unit).astype(np.int64)
         shift = np.rint(passes.beyond(p, i, j) / self.unit).astype(np.int64)
-        left = self.cost[p:, i, i:j]
-        self.cost[p, i, j], self.choice[p, i, j] = self._best(self.cost[p, i + 1 : j + 1, j], left, time, least, shift)
+        left, right = self.cost[p:, self.place[i, i:j]], self.cost[p, self.place[i + 1 : j + 1, j]]
+        row = self.place[i, j]
+        self.cost[p, row], self.choice[p, row] = self._best(right, left, time, least, shift)
 
     def _fill_first(self, i: int) -> None:
         """The program's own pass from block i to the peak, which costs nothing."""
         passes, count = self.passes, self.blocks.count
         least = np.rint(passes.first_peak(i) / self.unit).astype(np.int64)
         shift = np.rint(passes.beyond(0, i, count) / self.unit).astype(np.int64)
-        left = self.cost[:, i, i:count]
+        left = self.cost[:, self.place[i, i:count]]
         time = np.zeros(least.shape, dtype=np.float32)
         self.first[i], self.first_choice[i] = self._best(self.first[i + 1 :], left, time, least, shift)
 
@@ -121,7 +124,8 @@ class Nested:
                 stored[i] = held | passes.saved[p][i] | blocks.onward(i)
                 continue
             splits = count - i if p < 0 else j - i
-            q, at = divmod(int(self.first_choice[i, level] if p < 0 else self.choice[p, i, j, level]), splits)
+            choice = self.first_choice[i] if p < 0 else self.choice[p, self.place[i, j]]
+            q, at = divmod(int(choice[level]), splits)
             way, s = max(p, 0) + q, i + 1 + at
             work.append((way, i, s - 1, level, held))
             if s < count:

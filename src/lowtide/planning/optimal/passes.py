@@ -14,12 +14,16 @@ Sizes = NDArray[np.float64]
 
 
 class Passes:
-    """`options[b]` are block b's ways of saving, from the least stored on; way p is the p-th of every block."""
+    """`options[b]` are block b's ways of saving, from the least stored on; way p is the p-th of every block.
 
-    def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]]) -> None:
+    `like[b]` is a block that b repeats: it is worked through once for all.
+    """
+
+    def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]], like: Sequence[int] | None = None) -> None:
         self.blocks = blocks
         self.ways = ways = min(map(len, options))
         count = blocks.count
+        like = range(count) if like is None else like
         self.saved = [[options[b][p].saved for b in range(count)] for p in range(ways)]
         self.remake = np.array([[options[b][p].time for b in range(count)] for p in range(ways)], dtype=np.float32)
         self.back = np.array([[options[b][p].back for b in range(count)] for p in range(ways)], dtype=float)
@@ -37,6 +41,9 @@ class Passes:
         for p in range(ways):
             for q in range(p, ways):
                 for b in range(count):
+                    if like[b] < b:
+                        self.time[p, q, b], self.peak[p, q, b] = self.time[p, q, like[b]], self.peak[p, q, like[b]]
+                        continue
                     before, after = self.saved[p][b], self.saved[q][b]
                     self.time[p, q, b] = _make_time(blocks, b, before, after)
                     self.peak[p, q, b] = outward_peak(blocks, (b, b + 1), before | after)

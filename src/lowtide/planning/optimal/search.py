@@ -32,7 +32,7 @@ PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
 SMALL = 400
 """Most ops of a program for which every instant is tried and annealing pays."""
 LARGE = 4000
-"""Most ops of a program for which several instants, and nested blocks before few large ones, pay."""
+"""Most ops of a program for which several instants pay, and the repair of many nested plans."""
 TRACED = 12
 """Ops of which it is tried to prove that their inputs cannot be at hand together."""
 CUT = "cut off by the clock: another run may differ"
@@ -89,24 +89,23 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     top = ranked[0][1]
-    if near and facts.count <= LARGE:
+    if facts.count <= SMALL:  # ever more instants, which may end with the best there is
+        from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)
+    elif near and facts.count <= LARGE:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
     bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
     best.meter.whole -= bounding
     if facts.count <= SMALL:
         from_annealing(best)
     price = byte_price(best, top)
-    if facts.count > LARGE:  # few large blocks first, many small ones take long
-        from_chain(best, 16, (1, 2, 3, 4, 6), price)
     percents = PERCENTS if facts.count <= LARGE else PERCENTS[:3]  # their repair takes long
     nested = [from_nested(best, 32, price, percents)]
     if best.left() > 0.5 * best.whole:
         nested.append(from_nested(best, 64, price, percents))
-    if not any(nested) and facts.count <= LARGE:
+    if not any(nested):
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
-    if not any(nested) or facts.count > LARGE:
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
-            from_stages(best, count, 1, rounds=1, seconds=share * best.left())
+            from_stages(best, count, 1, seconds=share * best.left())
     improve(best)
     best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
