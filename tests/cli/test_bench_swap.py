@@ -29,6 +29,7 @@ def net(n):
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model whose values are worth swapping, as if copies took no time."""
     monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e-4, 1e-4),))
+    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 0.0)
     (tmp_path / "net.py").write_text(MODEL)
     return f"{tmp_path / 'net.py'}:net"
 

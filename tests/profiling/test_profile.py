@@ -188,8 +188,8 @@ def test_it_saves_and_loads_back_equal(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "no JSON"),
-        ("[]", "not a lowtide-profile/2"),
-        ('{"format": "lowtide-profile/2"}', "damaged"),
+        ("[]", "not a lowtide-profile/3"),
+        ('{"format": "lowtide-profile/3"}', "damaged"),
         (None, "cannot"),
     ],
 )

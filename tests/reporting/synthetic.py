@@ -118,5 +118,6 @@ def _profile(
         packs=(),
         transfer=(),
         transfer_tier="disk",
+        transfer_drag=0.0,
         layers=layers,
     )

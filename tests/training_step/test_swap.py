@@ -47,6 +47,7 @@ def batch(seed: int = 1) -> Tensor:
 def fast_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if copies took no time: small ops would be run again instead."""
     monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e-4, 1e-4),))
+    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 0.0)
 
 
 def use_file(monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], SwapFile]) -> list[SwapFile]:
@@ -210,6 +211,14 @@ def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: 
     train(step, ours, theirs, range(2))
 
 
+def test_copies_that_take_too_much_from_compute_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 1e3)
+    step, _, _ = swapped(tmp_path)
+    assert not step.graph.swaps
+    assert step.profile is not None
+    assert step.profile.transfer_drag == 1e3
+
+
 def test_with_accumulation(tmp_path: Path) -> None:
     step, ours, theirs = swapped(tmp_path, accumulate=2)
     assert step.graph.swaps
@@ -235,6 +244,7 @@ from tests.device.swap.files import SlowFile
 from lowtide.device.swap.disk import DiskSpace
 from tests.training_step.test_swap import batch, swapped
 swap_use.measure = lambda space, largest: (Sample(2**20, 1e-4, 1e-4),)
+swap_use.measure_drag = lambda space: 0.0
 swap_use.open_space = lambda tier, device, folder: DiskSpace(SlowFile(folder, 0.2))
 step, *_ = swapped(Path({folder!r}))
 print("ready", flush=True)

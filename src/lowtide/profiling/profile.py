@@ -122,6 +122,7 @@ def profile(
         packs=packs,
         transfer=transfer,
         transfer_tier=tier,
+        transfer_drag=0.0,
         layers=graph.layers,
     )
 

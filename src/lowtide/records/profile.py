@@ -8,7 +8,7 @@ from pathlib import Path
 from lowtide.records.codec import load_record, save_record
 from lowtide.records.words import Phase, Purpose, Role
 
-FORMAT = "lowtide-profile/2"
+FORMAT = "lowtide-profile/3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,9 @@ class Profile:
     transfer: tuple[TransferSample, ...]
     transfer_tier: str
     """Where the swapped bytes go: `disk` for CPU tensors, `host` for CUDA tensors."""
+    transfer_drag: float
+    """Milliseconds that compute loses for every MiB that goes out and comes back, where nothing waits; measured only
+    for training that swaps, 0 otherwise."""
     layers: tuple[str, ...]
     """Paths of the modules that own parameters."""
 

@@ -55,6 +55,8 @@ class Ways:
     transfer: tuple[TransferSample, ...]
     """Copies off the device and back, one at a time, measured at the start."""
     transfer_tier: str
+    transfer_drag: float
+    """Milliseconds that compute loses for every MiB that goes out and comes back."""
     warmup: int
     resident_B: int
     unplanned_peak_B: int

@@ -55,6 +55,7 @@ def estimate(graph: StepGraph) -> Profile:
         packs=packs,
         transfer=(),
         transfer_tier="",
+        transfer_drag=0.0,
         layers=graph.layers,
     )
 

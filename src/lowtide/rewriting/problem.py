@@ -148,7 +148,8 @@ def _add_swaps(
     ops: list[ProblemOp],
     actions: list[Action],
 ) -> None:
-    """The ops that take activations off the device and bring them back."""
+    """The ops that take activations off the device and bring them back; `release` has what copies take from compute."""
+    drag = profile.transfer_drag / 2**20
     for swapping in graph.swappings:
         s, name = swapping.storage, swapping.node.name
         if storages[s].bytes < lanes.least_bytes or storages[s].keep:
@@ -158,7 +159,7 @@ def _add_swaps(
         out, back = copy_ms(profile.transfer, storages[s].bytes)
         ops += [
             ProblemOp(f"offload_{name}", out, (s,), (away,), optional=True, lane=lanes.out),
-            ProblemOp(f"release_{name}", 0.0, (s, away), (), optional=True),
+            ProblemOp(f"release_{name}", drag * storages[s].bytes, (s, away), (), optional=True),
             ProblemOp(f"prefetch_{name}", back, (away,), (s,), optional=True, lane=lanes.back),
         ]
         actions += [Action(act, swapping=swapping) for act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH)]

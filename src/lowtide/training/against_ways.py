@@ -58,6 +58,7 @@ def against_ways(
         memory_source=found.memory_source,
         transfer=measured.transfer,
         transfer_tier=measured.transfer_tier,
+        transfer_drag=measured.transfer_drag,
         warmup=warmup,
         resident_B=measured.resident_B,
         unplanned_peak_B=unplanned,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from lowtide.device.swap import SwapSpace, measure, open_space
+from lowtide.device.swap import SwapSpace, measure, measure_drag, open_space
 from lowtide.errors import InputError
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.profile import Profile, TransferSample
@@ -40,6 +40,7 @@ class SwapUse:
         self.folder = folder
         self.space: SwapSpace | None = None
         self._samples: tuple[TransferSample, ...] = ()
+        self._drag = 0.0
 
     def lanes(self, graph: StepGraph) -> Lanes | None:
         """How values of `graph` can leave the device; None where they shall not, or where that saves nothing."""
@@ -64,12 +65,13 @@ class SwapUse:
         return self.space
 
     def measured(self, profile: Profile) -> Profile:
-        """`profile` with the times of copies, measured once through the calls that training makes."""
+        """`profile` with what copies cost, measured once through the calls that training makes."""
         assert self.space is not None
         if not self._samples:
             largest = max((storage.bytes for storage in profile.storages if not storage.resident), default=0)
             self._samples = tuple(TransferSample(s.bytes, s.out_ms, s.in_ms) for s in measure(self.space, largest))
-        return replace(profile, transfer=self._samples, transfer_tier=self.space.kind)
+            self._drag = measure_drag(self.space)
+        return replace(profile, transfer=self._samples, transfer_tier=self.space.kind, transfer_drag=self._drag)
 
     def make_room(self, plans: Iterable[StepPlan], device: torch.device) -> None:
         """Room for all that these plans have off the device at once; before any step, so that a full disk is no
