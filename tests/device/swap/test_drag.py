@@ -19,7 +19,9 @@ def test_copies_are_made_while_compute_is_timed_and_nothing_is_left(tmp_path: Pa
 
     file.writes = [count] * 100
     space = DiskSpace(file)
+    before = torch.get_rng_state()
     assert measure_drag(space) >= 0
+    assert torch.equal(torch.get_rng_state(), before)
     assert len(counted) >= 40
     assert space.waited.settle_s == space.waited.arrive_s == 0
     space.settle(space.offload(torch.ones(2**20)))

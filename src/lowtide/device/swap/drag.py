@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from lowtide.device.swap.space import Parked, SwapSpace
+from lowtide.device.swap.space import SwapSpace
 
 _VALUE = 2**22
 """Bytes of each value that is copied: as activations are."""
@@ -24,34 +24,30 @@ def measure_drag(space: SwapSpace) -> float:
     space.reserve(_VALUE * _VALUES)
     work = _work(space.device)
     work()
-    alone, out, back = [], [], []
-    for _ in range(_ROUNDS):
-        alone.append(_timed(work, space.device))
-        values = [torch.ones(_VALUE // 4, device=space.device) for _ in range(_VALUES)]
-        parked = [space.offload(value) for value in values]
-        out.append(_timed(work, space.device))
-        for each in parked:
-            space.settle(each)
-        del values
-        back.append(_back(space, parked, work))
-        del parked
+    rounds = [(_timed(work, space.device), *_copying(space, work)) for _ in range(_ROUNDS)]
     space.reset_waited()
-    lost = max(0.0, median(out) - median(alone)) + max(0.0, median(back) - median(alone))
-    return 1e3 * lost / (_VALUE * _VALUES / _MIB)
+    alone, out, back = (median(seconds) for seconds in zip(*rounds, strict=True))
+    lost = max(0.0, out - alone) + max(0.0, back - alone)
+    return float(1e3 * lost / (_VALUE * _VALUES / _MIB))
 
 
-def _back(space: SwapSpace, parked: list[Parked], work: Callable[[], None]) -> float:
-    """Seconds of `work` while the values come back."""
+def _copying(space: SwapSpace, work: Callable[[], None]) -> tuple[float, float]:
+    """Seconds of `work` while values go out, and while they come back; no name of them outlives this."""
+    values = [torch.ones(_VALUE // 4, device=space.device) for _ in range(_VALUES)]
+    parked = [space.offload(value) for value in values]
+    out = _timed(work, space.device)
+    for each in parked:
+        space.settle(each)
     values = [space.prefetch(each) for each in parked]
-    seconds = _timed(work, space.device)
+    back = _timed(work, space.device)
     for value in values:
         space.arrive(value)
-    return seconds
+    return out, back
 
 
 def _work(device: torch.device) -> Callable[[], None]:
-    """Some tens of milliseconds of compute."""
-    left, wide = torch.randn(768, 768, device=device), torch.randn(2**21, device=device)
+    """Some tens of milliseconds of compute, without random numbers, which are the user's."""
+    left, wide = torch.full((768, 768), 0.01, device=device), torch.full((2**21,), 0.01, device=device)
 
     def work() -> None:
         x: Tensor = wide
