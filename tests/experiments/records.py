@@ -6,8 +6,10 @@ from lowtide.records.budgets import OpTimes
 from lowtide.records.case import Activations, Case, Outcome, Part, PlannedCase, Turns
 from lowtide.records.largest import Largest
 from lowtide.records.policies import Policies, PolicyRow
+from lowtide.records.profile import TransferSample
 from lowtide.records.sweep import Pair, Sweep
 from lowtide.records.training_run import PlanFigures, Some
+from lowtide.records.ways import Way, WayRow, Ways
 from tests.experiments.workers import MACHINE, Pretender, Pretenders, settings
 
 MIB = 2**20
@@ -92,3 +94,21 @@ def policies(model: str = "net") -> Policies:
     rows.append(PolicyRow("optimal", 500, None, "plan 1", 490, 490, 0.2, 0.15, 1.0, FATES, (12.0, 14.0), ops))
     head = (model, ("batch: float32[4]",), "SGD", "cpu", "2.13", 2, "allocator shim", 1, 300, 900, 500)
     return Policies(*head, (10.0, 10.0), 900, (10.0, 11.0), 900, ops, tuple(rows))
+
+
+def ways(model: str = "net") -> Ways:
+    """One budget: recomputed, not to be had by swaps alone, and both, in which one round waited for copies."""
+    base = OpTimes(8.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    planned = case(planned=True).plan
+    assert planned is not None
+    figures = replace(planned.figures, swapped=Some(3, 30 * MIB), swapped_B=30 * MIB)
+    again = OpTimes(8.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0)
+    swapping = OpTimes(8.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5)
+    rows = (
+        WayRow(0.5, 700, Way.RECOMPUTE, None, planned.figures, 600 * MIB, (12.0, 12.0), (0.0, 0.0), again),
+        WayRow(0.5, 700, Way.SWAP, "no schedule", None, None, (), (), None),
+        WayRow(0.5, 700, Way.BOTH, None, figures, 590 * MIB, (11.0, 11.0), (0.2, 0.2), swapping),
+    )
+    copies = (TransferSample(2**20, 1.0, 0.5),)
+    head = (model, ("batch: float32[4]",), "SGD", "cpu", "2.13", 2, "allocator shim", copies, "disk, direct I/O", 0.4)
+    return Ways(*head, 1, 300, 900, (10.0, 10.0), (10.0, 10.0), base, rows)

@@ -10,7 +10,7 @@ from lowtide.experiments.predictions import predictions
 from lowtide.reporting.analysis.cells import plain
 from lowtide.reporting.analysis.page import analysis_page
 from tests.cli.running import run_main
-from tests.experiments.records import largest, policies, sweep
+from tests.experiments.records import largest, policies, sweep, ways
 
 from .synthetic import chain
 
@@ -32,7 +32,7 @@ def test_its_links_lead_somewhere() -> None:
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
     folder = tmp_path / "reports"
-    for name in ("profile", "sweep", "policies", "largest"):
+    for name in ("profile", "sweep", "policies", "largest", "swap"):
         (folder / name).mkdir(parents=True)
     chain(prefix=NASTY, model=NASTY).save(folder / "profile" / "profile.json")
     sweep(NASTY, why=NASTY).save(folder / "sweep" / "sweep.json")
@@ -41,6 +41,7 @@ def reports(tmp_path: Path) -> Path:
     other = replace(tight, policy="mutwo", step="plan 2", predicted_overhead=2 * (tight.predicted_overhead or 0.0))
     replace(found, rows=(*found.rows, other)).save(folder / "policies" / "policies.json")
     largest(NASTY).save(folder / "largest" / "largest.json")
+    ways(NASTY).save(folder / "swap" / "swap.json")
     return folder
 
 
@@ -60,6 +61,10 @@ def test_every_kind_of_record_is_shown(reports: Path, tmp_path: Path) -> None:
         "all losses equal eager's at 1 of 1 batch sizes",
         "batches of 16 instead of 4, 4.0 times as large",
         "in 500 B: optimal pays +20.0%, recomputing 7 activations; mutwo pays +40.0%, recomputing 7 activations",
+        "| 50% | recompute only | 600.0 MiB | +20.0% (+20% to +20%) | +10.0% | +20.0% | +0.0% | +0.0% | +0.0% | 0 B |",
+        "| 50% | swap only | no plan | - |",
+        "| 50% | both | 590.0 MiB | +10.0% (+10% to +10%) | +10.0% | +0.0% | +0.0% | +5.0% | +2.0% | 30.0 MiB |",
+        "compute loses 0.40 ms for every MiB out and back",
         "No peak was predicted worse than by +1.695%",
     ):
         assert words in page, words

@@ -12,6 +12,7 @@ from lowtide.records.policies import Policies
 from lowtide.records.prediction import Prediction
 from lowtide.records.sweep import Sweep
 from lowtide.records.training_run import TrainingRun
+from lowtide.records.ways import Ways
 
 
 def predictions(folder: Path) -> list[Prediction]:
@@ -49,6 +50,15 @@ def _policies(path: Path, file: str) -> Iterator[Prediction]:
             peaks = row.predicted_peak_B, row.measured_peak_B
             time = _time(record.captured_ms, row.predicted_overhead, row.ms)
             yield Prediction(file, "policies", record.model, f"{row.policy} in {row.budget_B} bytes", *peaks, *time)
+
+
+def _ways(path: Path, file: str) -> Iterator[Prediction]:
+    record = Ways.load(path)
+    for row in record.rows:
+        if row.plan is not None and row.measured_peak_B is not None:
+            peaks = row.plan.predicted_peak_B, row.measured_peak_B
+            time = _time(record.captured_ms, row.plan.predicted_overhead, row.ms)
+            yield Prediction(file, "swap", record.model, f"{row.left:.0%} of the bytes left, {row.way}", *peaks, *time)
 
 
 def _training(path: Path, file: str) -> Iterator[Prediction]:
@@ -97,6 +107,7 @@ def _time(
 _READERS: dict[str, Callable[[Path, str], Iterator[Prediction]]] = {
     "budgets.json": _budgets,
     "policies.json": _policies,
+    "swap.json": _ways,
     "training.json": _training,
     "sweep.json": _sweep,
     "largest.json": _largest,

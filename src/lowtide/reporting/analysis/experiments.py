@@ -8,6 +8,7 @@ from lowtide.records.largest import Largest
 from lowtide.records.policies import Policies
 from lowtide.records.prediction import Prediction
 from lowtide.records.sweep import Pair, Sweep
+from lowtide.records.ways import Ways
 from lowtide.reporting.analysis.cells import change, plain, share, spread
 from lowtide.reporting.analysis.profiles import Row
 from lowtide.reporting.predictions import worst_peaks, worst_times
@@ -44,6 +45,22 @@ def _accounting(pair: Pair) -> Row:
     base = median(pair.plain.ms)
     packing = parts.pack + parts.unpack + parts.state
     return tuple(change(ms / base) for ms in (parts.recompute, packing, parts.program + parts.update, parts.other))
+
+
+def way_rows(ways: Ways) -> Iterator[Row]:
+    """Bytes left, way, measured peak, overheads, the accounting of swaps, how much was swapped."""
+    for row in ways.rows:
+        if row.plan is None:
+            yield (f"{row.left:.0%}", row.way.value, "no plan", *("-",) * 7)
+            continue
+        parts, base = ways.accounting(row), median(ways.captured_ms)
+        costs = (parts.recompute, parts.pack + parts.unpack + parts.state, parts.swap, parts.swap_wait)
+        yield (
+            *(f"{row.left:.0%}", row.way.value, format_bytes(row.measured_peak_B or 0)),
+            *(spread(ways.against_captured(row)), change(row.plan.predicted_overhead)),
+            *(change(ms / base) for ms in costs),
+            format_bytes(row.plan.swapped.bytes),
+        )
 
 
 def failure_lines(sweep: Sweep) -> Iterator[str]:

@@ -13,6 +13,7 @@ from lowtide.records.policies import Policies
 from lowtide.records.prediction import Prediction
 from lowtide.records.profile import Profile
 from lowtide.records.sweep import Sweep
+from lowtide.records.ways import Ways
 from lowtide.reporting.analysis.cells import plain
 from lowtide.reporting.analysis.experiments import (
     failure_lines,
@@ -20,6 +21,7 @@ from lowtide.reporting.analysis.experiments import (
     limit_row,
     peak_rows,
     policy_rows,
+    way_rows,
     worst_rows,
 )
 from lowtide.reporting.analysis.highlights import (
@@ -65,6 +67,7 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         sweeps=sources("sweep.json", Sweep.load),
         policies=sources("policies.json", Policies.load),
         limits=sources("largest.json", Largest.load),
+        ways=sources("swap.json", Ways.load),
         predictions=list(predictions),
         predicted=_target(reports / "predictions", at) if (reports / "predictions").is_dir() else None,
         reports=_target(reports, at),
@@ -74,6 +77,7 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         failure_lines=failure_lines,
         policy_rows=policy_rows,
         limit_row=limit_row,
+        way_rows=way_rows,
         worst_rows=worst_rows,
         sweep_highlights=sweep_highlights,
         policy_highlights=policy_highlights,
