@@ -82,8 +82,8 @@ bench-budgets: setup
 	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
 
 bench-swap: setup
-	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/resnet152
-	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --time-limit 30 --force --out reports/swap/bert-base
+	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/resnet152
+	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.reporting.planner_table import planner_table, scaling_table
-from lowtide.reporting.readme import budgets_table, cost_table
+from lowtide.reporting.readme import budgets_table, cost_table, swap_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,6 +20,10 @@ def test_the_cost_table_is_the_measured_one() -> None:
 
 def test_the_table_of_budgets_is_the_measured_one() -> None:
     assert budgets_table(ROOT / "reports" / "budgets") in README
+
+
+def test_the_table_of_swaps_is_the_measured_one() -> None:
+    assert swap_table(ROOT / "reports" / "swap") in README
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
@@ -35,7 +39,8 @@ def test_commands_exist(command: str) -> None:
 
 def test_options_exist() -> None:
     for command, words in re.findall(r"^lowtide (\w+) (.*)$", README, re.MULTILINE):
-        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        part = [words.split()[0]] if command in ("animate", "bench") else []
+        shown = CliRunner().invoke(app, [command, *part, "--help"], env={"COLUMNS": "200"}).output
         for option in re.findall(r"--[\w-]+", words):
             assert option in re.sub(r"\x1b\[[0-9;]*m", "", shown), (command, option)
 

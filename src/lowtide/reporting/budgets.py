@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import median
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from lowtide.files import write_text
 from lowtide.records.budgets import BudgetRow, Budgets
-from lowtide.units import format_bytes, format_ms
+from lowtide.reporting.tables import figures_table, ms_cell, ratio_cell
+from lowtide.units import format_bytes
 
 COLUMNS = (
     *("left", "budget_B", "predicted_peak_B", "measured_peak_B", "predicted_overhead", "bound", "planning_s"),
@@ -99,12 +99,12 @@ def budgets_table(found: Budgets) -> Group:
         "against eager",
         "against captured",
     )
-    costs = _table(title, columns)
+    costs = figures_table(title, columns)
     where = ("left", "difference", "recompute", "pack", "unpack", "state", "program", "update", "anything else")
-    times = _table(Text("Where the extra time against the captured step goes"), where)
+    times = figures_table(Text("Where the extra time against the captured step goes"), where)
     captured = [mine / other - 1 for mine, other in zip(found.captured_ms, found.eager_ms, strict=True)]
     failures = []
-    costs.add_row("all", "-", "-", format_bytes(found.captured_peak_B), "-", "-", _ratio(captured), "-")
+    costs.add_row("all", "-", "-", format_bytes(found.captured_peak_B), "-", "-", ratio_cell(captured), "-")
     for row in found.rows:
         share = f"{row.left:.0%}"
         if row.failure is not None:
@@ -114,7 +114,7 @@ def budgets_table(found: Budgets) -> Group:
         costs.add_row(share, *_costs(found, row))
         parts = found.accounting(row)
         figures = (parts.difference, parts.recompute, parts.pack, parts.unpack, parts.state)
-        times.add_row(share, *(_ms(x) for x in (*figures, parts.program, parts.update, parts.other)))
+        times.add_row(share, *(ms_cell(x) for x in (*figures, parts.program, parts.update, parts.other)))
     said = f"Median of {len(found.eager_ms)} rounds (lowest to highest); every round runs all of them in turn."
     return Group(costs, Text(said), Text(), times, *failures)
 
@@ -129,26 +129,10 @@ def _costs(found: Budgets, row: BudgetRow) -> list[str]:
         f"{format_bytes(row.measured_peak_B)}{over}",
         f"{row.predicted_overhead:+.1%}",
         f"{row.bound:+.1%}",
-        _ratio(found.against_eager(row)),
-        _ratio(found.against_captured(row)),
+        ratio_cell(found.against_eager(row)),
+        ratio_cell(found.against_captured(row)),
     ]
-
-
-def _table(title: Text, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:
     return median(values), min(values), max(values)
-
-
-def _ratio(values: Sequence[float]) -> str:
-    middle, low, high = _spread(values)
-    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
-
-
-def _ms(value: float) -> str:
-    return ("-" if value < 0 else "") + format_ms(abs(value))

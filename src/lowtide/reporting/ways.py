@@ -2,17 +2,16 @@
 
 import csv
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from lowtide.files import write_text
 from lowtide.records.ways import Way, WayRow, Ways
-from lowtide.units import format_bytes, format_ms
+from lowtide.reporting.tables import figures_table, ms_cell, ratio_cell
+from lowtide.units import format_bytes
 
 _COSTS = ("recompute", "pack", "unpack", "state", "swap", "swap_wait", "program", "update", "other")
 _FATES = ("kept", "recomputed", "packed", "swapped")
@@ -102,9 +101,9 @@ def ways_table(found: Ways) -> Group:
     title = Text(f"{found.model}, {found.optimizer}: as captured {format_bytes(found.unplanned_peak_B)}, ")
     title.append(f"residents {format_bytes(found.resident_B)}; {found.transfer_tier}")
     columns = ("left", "way", "measured peak", "predicted", "bound", "against captured", "against eager", "swapped")
-    costs = _table(title, columns)
+    costs = figures_table(title, columns)
     where = ("left", "way", "difference", "recompute", "pack", "swap calls", "swap wait", "program, update", "else")
-    times = _table(Text("Where the extra time against the captured step goes"), where)
+    times = figures_table(Text("Where the extra time against the captured step goes"), where)
     said: list[Text] = []
     for row in found.rows:
         share = f"{row.left:.0%}"
@@ -116,13 +115,13 @@ def ways_table(found: Ways) -> Group:
         costs.add_row(
             *(share, row.way, f"{format_bytes(row.measured_peak_B or 0)}{over}"),
             *(f"{row.plan.predicted_overhead:+.1%}", f"{row.plan.bound:+.1%}"),
-            *(_ratio(found.against_captured(row)), _ratio(found.against_eager(row))),
+            *(ratio_cell(found.against_captured(row)), ratio_cell(found.against_eager(row))),
             f"{row.plan.swapped.count}, {format_bytes(row.plan.swapped.bytes)}",
         )
         parts = found.accounting(row)
         packing = parts.pack + parts.unpack + parts.state
         figures = (parts.difference, parts.recompute, packing, parts.swap, parts.swap_wait)
-        times.add_row(share, row.way, *(_ms(x) for x in (*figures, parts.program + parts.update, parts.other)))
+        times.add_row(share, row.way, *(ms_cell(x) for x in (*figures, parts.program + parts.update, parts.other)))
     for left in dict.fromkeys(row.left for row in found.rows):
         removed = found.removed(left)
         if removed is not None:
@@ -131,20 +130,5 @@ def ways_table(found: Ways) -> Group:
     return Group(costs, rounds, Text(), times, Text(), *said)
 
 
-def _table(title: Text, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def _ratio(values: Sequence[float]) -> str:
-    return f"{median(values):+.1%} ({min(values):+.1%} to {max(values):+.1%})"
-
-
 def _speed(size: int, ms: float) -> str:
     return f"{size / ms / 1e6:.1f} GB/s"
-
-
-def _ms(value: float) -> str:
-    return ("-" if value < 0 else "") + format_ms(abs(value))
