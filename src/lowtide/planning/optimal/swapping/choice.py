@@ -39,11 +39,13 @@ class Lanes:
         return Facts(Problem(self.problem.name, self.problem.storages, tuple(ops)))
 
 
-def chosen_swaps(lanes: Lanes, facts: Facts, budget: int, instant: int, *, share: float, seconds: float) -> list[Swap]:
-    """What leaves the device over `instant` in the cheapest decision that fits, using `share` of a lane's time."""
+def chosen_swaps(
+    lanes: Lanes, facts: Facts, budget: int, instant: int, *, share: float, seconds: float
+) -> tuple[float, list[Swap]]:
+    """What the cheapest decision that fits at `instant` costs, and what it swaps in `share` of a lane's time."""
     model = Model(facts, budget, [instant])
     if model.impossible:
-        return []
+        return float("inf"), []
     begins = start_times(facts)
     away = {swap.storage: lanes.problem.ops[swap.offload].writes[0] for swap in lanes.swaps}
     able = [
@@ -69,9 +71,10 @@ def chosen_swaps(lanes: Lanes, facts: Facts, budget: int, instant: int, *, share
     )
     outcome = model.solve(seconds=seconds, tolerance=2e-3)
     if outcome.decision is None:
-        return []
+        return float("inf"), []
     stored, runs = outcome.decision.stored[0], outcome.decision.runs[0]
-    return [swap for swap in able if away[swap.storage] in stored and swap.prefetch in runs]
+    swaps = [swap for swap in able if away[swap.storage] in stored and swap.prefetch in runs]
+    return outcome.objective, swaps
 
 
 def instant_bound(lanes: Lanes, facts: Facts, budget: int, instant: int, *, seconds: float) -> float:

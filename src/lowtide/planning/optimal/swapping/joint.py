@@ -23,8 +23,12 @@ SHARES = (0.9, 0.6)
 """Shares of a lane's time that are given to swaps: nearly all, and less where that leaves too little for the rest."""
 ALONE = 0.35
 """Share of the time limit for planning without swaps."""
-CHOOSING = 0.25
+CHOOSING = 0.15
 """Share for choosing swaps and for the bound."""
+FIRST = 0.6
+"""Of what is left, for planning around the cheapest choice; the others get as much of the rest in turn."""
+ALIKE = 0.15
+"""Two choices are one where they differ in no larger share of their swaps."""
 
 
 @dataclass
@@ -83,22 +87,25 @@ def _with_swaps(
     with metered(meter):
         instants = [instant for _, instant in ranked_instants(bare, budget, most=8, seconds=seconds)[:2]]
         bound = 0.0
-        sets: list[tuple[int, list[Swap]]] = []
+        sets: list[tuple[float, int, list[Swap]]] = []
         for instant in instants:
             bound = max(bound, instant_bound(lanes, free, budget, instant, seconds=seconds))
             for share in SHARES:
-                chosen = chosen_swaps(lanes, dragged, budget, instant, share=share, seconds=seconds)
+                cost, chosen = chosen_swaps(lanes, dragged, budget, instant, share=share, seconds=seconds)
                 key = frozenset(swap.storage for swap in chosen)
-                if chosen and key not in tried:
+                if chosen and not any(len(key ^ known) <= ALIKE * len(key) for known in tried):
                     tried.add(key)
-                    sets.append((instant, chosen))
-    for nth, (instant, chosen) in enumerate(sets):
+                    sets.append((cost, instant, chosen))
+    sets.sort(key=lambda entry: entry[:2])
+    left = (1 - ALONE - CHOOSING) * time_limit
+    for nth, (_, instant, chosen) in enumerate(sets):
         if best.extra <= bound:
             break
         progress(f"around {len(chosen)} swaps")
         arranged = arrange(problem, absences(problem, bare, chosen, instant))
-        rest = (1 - ALONE - CHOOSING) * time_limit / len(sets)
-        found = _planned(best, arranged.problem, rest, seed + nth, progress)
+        seconds = left if nth + 1 == len(sets) else FIRST * left
+        left -= seconds
+        found = _planned(best, arranged.problem, seconds, seed + nth, progress)
         if found is not None:
             order = arranged.with_swaps(chosen, found.schedule.ops)
             best.offer(placed(problem, order, chosen, budget), f"{len(chosen)} swaps: {found.note}")
