@@ -18,7 +18,7 @@ from lowtide.reporting.predictions import (
     write_predictions_csv,
 )
 from tests.cli.running import run_main
-from tests.experiments.records import MIB, case
+from tests.experiments.records import MIB, case, ways
 from tests.experiments.workers import MACHINE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,6 +31,8 @@ def reports(tmp_path: Path) -> Path:
     folder = tmp_path / "reports"
     (folder / "deep" / "er").mkdir(parents=True)
     Sweep("net", "60%", MACHINE, (Pair(4, planned, plain),)).save(folder / "deep" / "er" / "sweep.json")
+    (folder / "swap").mkdir()
+    ways().save(folder / "swap" / "swap.json")
     Largest("net", 2**30, 0.0, 64, MACHINE, (planned, plain), None, None).save(folder / "deep" / "largest.json")
     (folder / "other.json").write_text("not read")
     return folder
@@ -38,8 +40,10 @@ def reports(tmp_path: Path) -> Path:
 
 def test_they_come_from_all_records(reports: Path) -> None:
     found = predictions(reports)
-    assert [each.experiment for each in found] == ["sweep", "sweep", "largest"]
-    with_plan, without, limit = found
+    assert [each.experiment for each in found] == ["sweep", "sweep", "largest", "swap", "swap"]
+    with_plan, without, limit, _, both = found
+    assert both.case == "50% of the bytes left, both"
+    assert both.predicted_ms == pytest.approx(11)
     assert with_plan.file == "deep/er/sweep.json"
     assert with_plan.peak_error == pytest.approx(0.01)
     assert with_plan.predicted_ms == pytest.approx(11)

@@ -27,6 +27,7 @@ _COLOURS = {
     "policies": "#009E73",
     "budgets": "#E69F00",
     "training": "#D55E00",
+    "swap": "#8A5CC2",
 }
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _NAMED = 3
