@@ -68,7 +68,7 @@ def draw_ways(found: Ways, path: Path) -> None:
         f"{shorten('; '.join(found.batch), 70)}; optimizer: {shorten(found.optimizer, 30)}; {found.device}, "
         f"{found.threads} threads, torch {found.torch}",
         f"{found.transfer_tier}: {_speed(largest.bytes, largest.out_ms)} out, {_speed(largest.bytes, largest.in_ms)} "
-        f"back, {found.transfer_drag:.2f} ms of compute lost per MiB; median of {len(found.eager_ms)} rounds, and all",
+        f"back, {found.transfer_drag:.2f} ms of compute lost per MiB; median and range of {len(found.eager_ms)} rounds",
     )
     with framed(path, f"{shorten(found.model, 40)}: recompute, swap, or both", lines, (10, 6)) as figure:
         axes = figure.add_subplot()
