@@ -60,21 +60,18 @@ def budgets(
         progress_line("bench budgets") as say,
     ):
         say("build and capture")
-        import lowtide
-        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.cli.captured import captured
+        from lowtide.models import ModelOptions
         from lowtide.reporting.budgets import budgets_table, draw_budgets, write_budgets_csv
-        from lowtide.tracing.loss import model_loss
         from lowtide.training.against_budgets import against_budgets
 
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
-        made = make_optimizer(optimizer, training.model, lr)
-        loss = training.loss or model_loss
-        graph = lowtide.capture(training.model, made, training.batch, training.loss)
+        options = ModelOptions(image_size, seq_len, dropout)
+        name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
         found = against_budgets(
             graph,
-            lambda: loss(training.model, training.batch),
+            eager_loss,
             shares,
-            name=training.name,
+            name=name,
             policy=policy,
             rounds=rounds,
             warmup=warmup,

@@ -59,25 +59,22 @@ def swap(
         progress_line("bench swap") as say,
     ):
         say("build and capture")
-        import lowtide
-        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.cli.captured import captured
+        from lowtide.models import ModelOptions
         from lowtide.reporting.ways import draw_ways, ways_table, write_ways_csv
-        from lowtide.tracing.loss import model_loss
         from lowtide.training.against_ways import against_ways
         from lowtide.training.swap_use import SwapUse
 
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
-        made = make_optimizer(optimizer, training.model, lr)
-        loss = training.loss or model_loss
-        graph = lowtide.capture(training.model, made, training.batch, training.loss)
+        options = ModelOptions(image_size, seq_len, dropout)
+        name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
         use = SwapUse("auto", swap_dir)
         try:
             found = against_ways(
                 graph,
-                lambda: loss(training.model, training.batch),
+                eager_loss,
                 shares,
                 use,
-                name=training.name,
+                name=name,
                 rounds=rounds,
                 warmup=warmup,
                 time_limit=time_limit,

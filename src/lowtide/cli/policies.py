@@ -60,22 +60,19 @@ def policies(
         progress_line("policies") as say,
     ):
         say("build and capture")
-        import lowtide
-        from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.cli.captured import captured
+        from lowtide.models import ModelOptions
         from lowtide.reporting.explain import explain
         from lowtide.reporting.policies import draw_policies, policies_table, write_policies_csv
-        from lowtide.tracing.loss import model_loss
         from lowtide.training.against_policies import against_policies
 
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
-        made = make_optimizer(optimizer, training.model, lr)
-        loss = training.loss or model_loss
-        graph = lowtide.capture(training.model, made, training.batch, training.loss)
+        options = ModelOptions(image_size, seq_len, dropout)
+        name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
         found, tightest = against_policies(
             graph,
-            lambda: loss(training.model, training.batch),
+            eager_loss,
             wanted,
-            name=training.name,
+            name=name,
             points=points,
             rounds=rounds,
             warmup=warmup,
