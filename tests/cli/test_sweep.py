@@ -191,7 +191,7 @@ def test_a_folder_without_permission_is_refused(
 
 @pytest.mark.slow
 def test_each_case_has_a_process_of_its_own(net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("sweep", net, "--batch-sizes", "8", "--budget", "70%", *QUICK, "--out", tmp_path / "out")
+    words = ("sweep", net, "--batch-sizes", "64", "--budget", "70%", *QUICK, "--out", tmp_path / "out")
     assert run_main(monkeypatch, *words) == 0
     (found,) = Sweep.load(tmp_path / "out" / "sweep.json").pairs
     assert found.equal
