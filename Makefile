@@ -42,7 +42,7 @@ demo: setup
 	@echo "Pictures: memory.png in out/demo/resnet152 and out/demo/bert-base, peaks and latencies in out/demo/sweep"
 
 reports: setup
-	$(MAKE) sweeps policies largest
+	$(MAKE) policies largest sweeps
 	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 6 --compare --force --out reports/training/resnet152
 	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 6 --compare --force --out reports/training/bert-base
 	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
