@@ -58,12 +58,33 @@ def test_every_policy_is_measured_from_slack_to_the_floor(
     assert "no plan" in capsys.readouterr().out
 
 
+def test_plans_that_are_too_slow_are_only_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    out = tmp_path / "out"
+    words = ("--batch-size", "64", "--points", "2", "--rounds", "1", "--time-limit", "1", "--slowest", "1")
+    source = f"{tmp_path / 'net.py'}:net"
+    assert run_main(monkeypatch, "policies", source, *words, "--policies", "mutwo,optimal", "--out", out) == 0
+    slack, tight = Policies.load(out / "policies.json").of("optimal")
+    assert slack.ms
+    assert tight.predicted_overhead is not None
+    assert tight.predicted_overhead > 0
+    assert (tight.step, tight.measured_peak_B, tight.ms, tight.ops) == ("", None, (), None)
+    with (out / "policies.csv").open() as file:
+        row = list(csv.DictReader(file))[-1]
+    assert float(row["predicted_overhead"]) == tight.predicted_overhead
+    assert row["against_captured"] == row["measured_peak_B"] == ""
+    assert "too slow to run" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--policies", "best"), "there is no policy 'best'"),
         (("--points", "1"), "--points must be at least 2"),
         (("--time-limit", "0"), "the time limit must be"),
+        (("--slowest", "nan"), "--slowest must be at least 1"),
     ],
 )
 def test_errors_leave_nothing(

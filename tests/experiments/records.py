@@ -85,13 +85,14 @@ def largest(model: str = "net") -> Largest:
 
 
 def policies(model: str = "net") -> Policies:
-    """Two policies at two budgets, one without a plan."""
+    """Three policies at two budgets: one without a plan, one with a plan that was too slow to run."""
     ops = OpTimes(8.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     none = (None, None, None, None, None, None, (), None)
     rows = [PolicyRow("keep_all", 900, None, "captured", 900, 900, 0.0, 0.0, 0.0, FATES, (10.0, 11.0), ops)]
     rows.append(PolicyRow("keep_all", 500, "no schedule", "", *none))
     rows.append(PolicyRow("optimal", 900, None, "captured", 900, 900, 0.0, 0.0, 0.0, FATES, (10.0, 11.0), ops))
     rows.append(PolicyRow("optimal", 500, None, "plan 1", 490, 490, 0.2, 0.15, 1.0, FATES, (12.0, 14.0), ops))
+    rows.append(PolicyRow("mutwo", 500, None, "", 495, None, 30.0, 0.0, 1.0, FATES, (), None))
     head = (model, ("batch: float32[4]",), "SGD", "cpu", "2.13", 2, "allocator shim", 1, 300, 900, 500)
     return Policies(*head, (10.0, 10.0), 900, (10.0, 11.0), 900, ops, tuple(rows))
 

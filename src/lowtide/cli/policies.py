@@ -33,9 +33,12 @@ def policies(
     batch_size: BatchSize,
     out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
     names: Annotated[str, typer.Option("--policies", metavar="P,P,...")] = "keep_all,chen,mutwo,optimal",
-    points: Annotated[int, typer.Option(metavar="N", help="Budgets, evenly from slack to the floor.")] = 5,
+    points: Annotated[int, typer.Option(metavar="N", help="Budgets from slack to the floor, closer near it.")] = 6,
     rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 3,
     warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 1,
+    slowest: Annotated[
+        float, typer.Option(metavar="N", help="A plan predicted to take more than N captured steps is not run.")
+    ] = 10.0,
     time_limit: TimeLimit = 30.0,
     image_size: ImageSize = None,
     seq_len: SeqLen = None,
@@ -50,6 +53,8 @@ def policies(
     wanted = names.split(",")
     for name in wanted:
         find_policy(name)
+    if not slowest >= 1:
+        raise InputError(f"--slowest must be at least 1, not {slowest:g}: the captured step itself takes one")
     if points < 2 or rounds < 1 or warmup < 1:
         raise InputError(
             f"--points must be at least 2, --rounds and --warmup at least 1, not {points}, {rounds} and {warmup}"
@@ -76,6 +81,7 @@ def policies(
             points=points,
             rounds=rounds,
             warmup=warmup,
+            slowest=slowest,
             time_limit=time_limit,
             say=say,
         )

@@ -12,7 +12,8 @@ FORMAT = "lowtide-policies/1"
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One policy at one budget; figures are None where it found no plan."""
+    """One policy at one budget; figures are None where it found no plan, measured ones also where it was too slow to
+    run."""
 
     policy: str
     budget_B: int
@@ -56,12 +57,12 @@ class Policies:
     rows: tuple[PolicyRow, ...]
 
     def against_captured(self, row: PolicyRow) -> list[float]:
-        """Extra time of each round, as a share of its captured step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.captured_ms, strict=True)]
+        """Extra time of each round, as a share of its captured step; nothing where the plan was not run."""
+        return _extra(row.ms, self.captured_ms)
 
     def against_eager(self, row: PolicyRow) -> list[float]:
-        """Extra time of each round, as a share of its eager step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.eager_ms, strict=True)]
+        """Extra time of each round, as a share of its eager step; nothing where the plan was not run."""
+        return _extra(row.ms, self.eager_ms)
 
     def of(self, policy: str) -> list[PolicyRow]:
         """The rows of one policy, from slack down."""
@@ -75,3 +76,7 @@ class Policies:
     def load(cls, path: Path) -> "Policies":
         """Read back an equal record."""
         return load_record(cls, path, version=FORMAT)
+
+
+def _extra(mine: tuple[float, ...], other: tuple[float, ...]) -> list[float]:
+    return [a / b - 1 for a, b in zip(mine, other, strict=True)] if mine else []

@@ -27,6 +27,8 @@ _LOOKS = {
     "chen": ("#009E73", "^"),
     "keep_all": ("#8A8A8A", "D"),
 }
+BEYOND = 4.0
+"""A plan whose extra time is more than this many times the most that `optimal` pays is only named in the picture."""
 
 
 def write_policies_csv(found: Policies, path: Path) -> None:
@@ -42,7 +44,8 @@ def write_policies_csv(found: Policies, path: Path) -> None:
                 ("against_captured", found.against_captured(row)),
                 ("against_eager", found.against_eager(row)),
             ):
-                cells |= {name: median(ratios), f"{name}_low": min(ratios), f"{name}_high": max(ratios)}
+                if ratios:
+                    cells |= {name: median(ratios), f"{name}_low": min(ratios), f"{name}_high": max(ratios)}
             cells |= {
                 fate: getattr(row.activations, fate).count for fate in ("kept", "recomputed", "packed", "swapped")
             }
@@ -67,6 +70,7 @@ def draw_policies(found: Policies, path: Path) -> None:
             _draw_policy(cost, found, name, scale)
             _draw_counts(count, found, name, scale, place, len(names))
         _draw_bound(cost, found, scale)
+        _cut_off(cost, found, scale)
         for axes in (cost, count):
             axes.axvline(found.floor_B / scale.factor, color="#999999", linewidth=1, linestyle=":")
             axes.invert_xaxis()
@@ -98,6 +102,7 @@ def _draw_policy(axes: Axes, found: Policies, name: str, scale: Scale) -> None:
         [100 * (row.predicted_overhead or 0.0) for row in rows],
         color=colour, marker=marker, markerfacecolor="white", linewidth=1.1, alpha=0.8, zorder=3,
     )  # fmt: skip
+    rows = [row for row in rows if row.ms]
     ratios = [[100 * ratio for ratio in found.against_captured(row)] for row in rows]
     axes.errorbar(
         [(row.measured_peak_B or 0) / scale.factor for row in rows],
@@ -119,6 +124,31 @@ def _draw_bound(axes: Axes, found: Policies, scale: Scale) -> None:
         )  # fmt: skip
 
 
+def _cut_off(axes: Axes, found: Policies, scale: Scale) -> None:
+    """End the axis above `optimal`, and name the plans that are far beyond: they would flatten all others."""
+    highest = max((max(_overheads(found, row)) for row in _plans(found, "optimal")), default=0.0)
+    beyond = [row for row in found.rows if row.failure is None and min(_overheads(found, row)) > BEYOND * highest > 0]
+    if not beyond:
+        return
+    top = 100 * 1.3 * highest
+    axes.set_ylim(-0.05 * top, top)
+    for place, row in enumerate(beyond):
+        predicted, *measured = _overheads(found, row)
+        colour, _ = _LOOKS[row.policy]
+        at = (row.predicted_peak_B or 0) / scale.factor, top * (0.97 - 0.05 * place)
+        axes.plot(*at, marker="^", color=colour)
+        run = f"{median(measured):+,.0%} measured" if measured else "too slow to run"
+        axes.annotate(
+            f"{row.policy} beyond the axis: {run}, {predicted:+,.0%} predicted",
+            at, xytext=(-8, 0), textcoords="offset points", ha="right", va="center", size=8, color=colour,
+        )  # fmt: skip
+
+
+def _overheads(found: Policies, row: PolicyRow) -> list[float]:
+    """Predicted, then every round's."""
+    return [row.predicted_overhead or 0.0, *found.against_captured(row)]
+
+
 def _draw_counts(axes: Axes, found: Policies, name: str, scale: Scale, place: int, of: int) -> None:
     rows = [row for row in _plans(found, name) if row.activations is not None]
     width = 0.16 * max(found.unplanned_peak_B - found.floor_B, 1) / scale.factor / of
@@ -126,8 +156,18 @@ def _draw_counts(axes: Axes, found: Policies, name: str, scale: Scale, place: in
     at = [row.budget_B / scale.factor + ((of - 1) / 2 - place) * width for row in rows]
     counts = [row.activations.recomputed.count for row in rows if row.activations is not None]
     axes.bar(at, counts, width, color=colour, label=name)
+    axes.margins(y=0.12)
     for x, count in zip(at, counts, strict=True):
-        axes.annotate(str(count), (x, count), xytext=(0, 2), textcoords="offset points", ha="center", size=7, color=INK)
+        axes.annotate(
+            str(count),
+            (x, count),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            size=7,
+            rotation=90,
+            color=INK,
+        )
 
 
 def policies_table(found: Policies) -> Group:
@@ -144,15 +184,15 @@ def policies_table(found: Policies) -> Group:
 
 
 def _cells(found: Policies, row: PolicyRow) -> list[str]:
-    if row.activations is None or row.measured_peak_B is None or row.predicted_peak_B is None:
+    if row.activations is None or row.predicted_peak_B is None:
         return ["no plan", *["-"] * 7]
     ratios = found.against_captured(row)
     return [
         format_bytes(row.predicted_peak_B),
-        format_bytes(row.measured_peak_B),
+        "not run" if row.measured_peak_B is None else format_bytes(row.measured_peak_B),
         f"{row.predicted_overhead:+.1%}",
         f"{row.bound:+.1%}" if row.bound else "-",
-        f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})",
+        f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})" if ratios else "too slow to run",
         str(row.activations.recomputed.count),
         str(row.activations.packed.count),
         f"{row.planning_s:.1f} s",

@@ -12,6 +12,9 @@ from lowtide.records.step_plan import StepPlan
 from lowtide.training.measure_plans import CAPTURED, EAGER, Asked, Measured, Say, measure_plans, measure_profile
 from lowtide.training.planned import Variant, batch_lines, make_plan
 
+CLOSER = 1.5
+"""Budgets lie at powers of this of even shares of the way up from the floor."""
+
 
 def against_policies(
     graph: StepGraph,
@@ -22,18 +25,20 @@ def against_policies(
     points: int,
     rounds: int = 3,
     warmup: int = 1,
-    op_runs: int = 2,
+    op_runs: int = 1,
+    slowest: float = 10.0,
     time_limit: float,
     say: Say = lambda _: None,
 ) -> tuple[Policies, StepPlan | None]:
-    """Every policy at `points` budgets, evenly from the unplanned peak to the least that `optimal` reaches.
+    """Every policy at `points` budgets from the unplanned peak to the least that `optimal` reaches.
 
+    They stand closer towards the floor, where plans differ most.
     Also returns the tightest plan of the last policy that rewrote anything, which explains itself.
     """
     measured = measure_profile(graph, say)
     unplanned = max(measured.peak_B, measured.step_peak_B)
     floor = _floor(graph, measured, time_limit, say)
-    budgets = [unplanned - (unplanned - floor) * k // (points - 1) for k in range(points)]
+    budgets = [floor + round((unplanned - floor) * (k / (points - 1)) ** CLOSER) for k in reversed(range(points))]
     asked = [Asked(policy, budget) for policy in policies for budget in budgets]
     found = measure_plans(
         graph,
@@ -45,6 +50,7 @@ def against_policies(
         op_runs=op_runs,
         time_limit=time_limit,
         say=say,
+        slowest=slowest,
     )
     record = Policies(
         model=name,
@@ -95,11 +101,11 @@ def _row(found: Measured, number: int, wanted: Asked) -> PolicyRow:
         failure=None,
         step=key,
         predicted_peak_B=plan.peak,
-        measured_peak_B=found.peaks[key],
+        measured_peak_B=found.peaks.get(key),
         predicted_overhead=plan.overhead,
         bound=plan.bound,
         planning_s=plan.seconds,
         activations=Activations.of(plan),
-        ms=found.ms[key],
-        ops=found.ops[key],
+        ms=found.ms.get(key, ()),
+        ops=found.ops.get(key),
     )

@@ -1,5 +1,6 @@
 """Measures planned steps beside eager and captured ones: one profile, all plans in turn, in one run."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -47,7 +48,7 @@ class Measured:
     plans: tuple[StepPlan | str, ...]
     """For each that was asked the plan, or why there is none."""
     keys: tuple[str, ...]
-    """For each that was asked the name of its step below; empty where there is none."""
+    """For each that was asked the name of its step below; empty where nothing was measured."""
     ms: dict[str, tuple[float, ...]]
     """Per round."""
     waits: dict[str, tuple[float, ...]]
@@ -73,12 +74,14 @@ def measure_plans(
     time_limit: float,
     say: Say,
     swap: SwapUse | None = None,
+    slowest: float = math.inf,
 ) -> Measured:
     """Plan `graph` as `asked`, and measure eager, captured and planned steps in turn.
 
     A round runs every kind of step once, and each round begins with another. Plans that are the same step are measured
-    once. Parameters, buffers, optimizer and random generators are afterwards as they were before. Plans that swap do so
-    by `swap`, whose times `measured` must have.
+    once, those that are predicted to take more than `slowest` times the captured step not at all. Parameters, buffers,
+    optimizer and random generators are afterwards as they were before. Plans that swap do so by `swap`, whose times
+    `measured` must have.
     """
     lanes = None if swap is None else swap.lanes(graph)
     plans = [
@@ -92,7 +95,7 @@ def measure_plans(
     keys = []
     graphs = {CAPTURED: graph}
     for plan in plans:
-        if isinstance(plan, str):
+        if isinstance(plan, str) or 1 + plan.overhead > slowest:
             keys.append("")
             continue
         key = orders.setdefault(plan.order, f"plan {len(orders) + 1}") if plan.rewritten else CAPTURED

@@ -79,13 +79,14 @@ def policy_rows(found: Policies) -> Iterator[Row]:
     """Policy, budget, measured peak, predicted and measured overhead, bound, activations recomputed."""
     for row in found.rows:
         start = (row.policy, format_bytes(row.budget_B))
-        if row.activations is None or row.measured_peak_B is None:
+        if row.activations is None:
             yield (*start, "no plan", *["-"] * 5)
             continue
         bound = change(row.bound) if row.policy == "optimal" else "-"
-        measured = spread(found.against_captured(row))
+        measured = spread(found.against_captured(row)) if row.ms else "too slow to run"
+        peak = "not run" if row.measured_peak_B is None else format_bytes(row.measured_peak_B)
         fates = (str(row.activations.recomputed.count), format_bytes(row.activations.recomputed.bytes))
-        yield (*start, format_bytes(row.measured_peak_B), change(row.predicted_overhead), measured, bound, *fates)
+        yield (*start, peak, change(row.predicted_overhead), measured, bound, *fates)
 
 
 def limit_row(found: Largest) -> Row:
