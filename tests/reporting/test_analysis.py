@@ -1,7 +1,6 @@
 """docs/analysis.md is what the records under reports/ say, and names in it are only names."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
