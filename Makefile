@@ -47,8 +47,10 @@ reports: setup
 	$(BIN)/lowtide train bert-base --batch-size 8 --budget 80% --steps 6 --compare --force --out reports/training/bert-base
 	$(BIN)/lowtide profile resnet152 --batch-size 4 --force --out reports/resnet152
 	$(BIN)/lowtide profile bert-base --batch-size 8 --force --out reports/bert-base
-	$(BIN)/lowtide report reports/resnet152 reports/training/resnet152 reports/sweep/resnet152 --force
-	$(BIN)/lowtide report reports/bert-base reports/training/bert-base reports/sweep/bert-base --force
+	$(BIN)/lowtide frontier reports/resnet152/problem.json --points 8 --time-limit 120 --force --out reports/frontier/resnet152
+	$(BIN)/lowtide frontier reports/bert-base/problem.json --points 8 --time-limit 120 --force --out reports/frontier/bert-base
+	$(BIN)/lowtide report reports/resnet152 reports/training/resnet152 reports/frontier/resnet152 reports/sweep/resnet152 --force
+	$(BIN)/lowtide report reports/bert-base reports/training/bert-base reports/frontier/bert-base reports/sweep/bert-base --force
 	$(BIN)/lowtide animate profiler reports/resnet152 --force --out reports/profiler_demo.gif
 	$(BIN)/lowtide animate saved resnet152 --batch-size 4 --budget 75% --force --out reports/memory_saved_demo.gif
 	$(MAKE) analysis
@@ -67,7 +69,7 @@ policies: setup
 # An estimate: 15 minutes for both.
 largest: setup
 	$(BIN)/lowtide largest resnet152 --memory-limit 2GiB --within 10 --force --out reports/largest/resnet152
-	$(BIN)/lowtide largest bert-base --memory-limit 2.5GiB --within 10 --force --out reports/largest/bert-base
+	$(BIN)/lowtide largest bert-base --memory-limit 2.4GiB --within 25 --force --out reports/largest/bert-base
 
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions

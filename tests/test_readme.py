@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.reporting.planner_table import planner_table, scaling_table
-from lowtide.reporting.readme import budgets_table, cost_table, swap_table
+from lowtide.reporting.readme import budgets_table, cost_table, limits_table, swap_table, sweep_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +24,14 @@ def test_the_table_of_budgets_is_the_measured_one() -> None:
 
 def test_the_table_of_swaps_is_the_measured_one() -> None:
     assert swap_table(ROOT / "reports" / "swap") in README
+
+
+def test_the_table_of_limits_is_the_measured_one() -> None:
+    assert limits_table(ROOT / "reports" / "largest") in README
+
+
+def test_the_table_of_batch_sizes_is_the_measured_one() -> None:
+    assert sweep_table(ROOT / "reports" / "sweep") in README
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

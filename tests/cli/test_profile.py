@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lowtide.cli.profile import PROBLEM
+from lowtide.planning.problem_file import load_problem
 from lowtide.records.profile import Profile
 from lowtide.reporting.profile_files import PROFILE_FILES
 from tests.cli.running import run_main
@@ -31,12 +33,16 @@ def test_measures_writes_and_tells(
     assert (
         run_main(monkeypatch, "profile", tiny, "--batch-size", "3", "--runs", "1", "--budget", "60%", "--out", out) == 0
     )
-    assert {path.name for path in out.iterdir()} == set(PROFILE_FILES)
+    assert {path.name for path in out.iterdir()} == {*PROFILE_FILES, PROBLEM}
     profile = Profile.load(out / "profile.json")
+    problem = load_problem(out / PROBLEM)
+    assert problem.name == profile.model
+    assert 0 < problem.base_time <= sum(op.runtime_ms for op in profile.ops)
+    assert problem.resident_bytes >= profile.resident_B
     assert (profile.model, profile.runs) == ("tiny.py:tiny", 1)
     told = capfd.readouterr().out
     assert f"{profile.peak_B:,} bytes" in told
-    assert all(name in told for name in PROFILE_FILES)
+    assert all(name in told for name in (*PROFILE_FILES, PROBLEM))
 
 
 def test_results_are_not_overwritten_without_force(

@@ -64,6 +64,10 @@ def test_every_kind_of_record_is_shown(reports: Path, tmp_path: Path) -> None:
         "| 50% | both | 590.0 MiB | +10.0% (+10% to +10%) | +10.0% | +0.0% | +0.0% | +5.0% | +2.0% | 30.0 MiB |",
         "compute loses 0.40 ms for every MiB out and back",
         "No peak was predicted worse than by +1.695%",
+        "from 900 B to the floor at 500 B the price goes from +0.0% to +20.0% (predicted)",
+        "in 500 B: mutwo pays 150.0 times the extra time of optimal, +3000.0% (predicted)",
+        "measured less predicted is +3.6 points in the median of 1 plans, from +3.6 to +3.6",
+        "at batch size 16: eager would need",
     ):
         assert words in page, words
 

@@ -25,6 +25,9 @@ from lowtide.errors import InputError
 from lowtide.files import results
 from lowtide.units import parse_bytes
 
+PROBLEM = "problem.json"
+"""What the planner would be given, for `lowtide schedule` and `lowtide frontier`."""
+
 
 def profile(
     model: Model,
@@ -44,6 +47,7 @@ def profile(
     force: Force = False,
 ) -> None:
     """Measure time and memory of every op of one training step; write tables and plots."""
+    from lowtide.planning.problem_file import save_problem
     from lowtide.reporting.profile_files import PROFILE_FILES, write_profile_files
     from lowtide.reporting.summary import summary
 
@@ -51,11 +55,13 @@ def profile(
         raise InputError(f"--warmup and --runs must be at least 1, not {warmup} and {runs}")
     if budget is not None:
         parse_bytes(budget, whole=1)  # refuse before the long work
-    with results(out, PROFILE_FILES, force=force) as folder, resources_suffice(batch_size), _progress() as progress:
+    names = (*PROFILE_FILES, PROBLEM)
+    with results(out, names, force=force) as folder, resources_suffice(batch_size), _progress() as progress:
         building = progress.add_task("build and capture", total=2)
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
         from lowtide.models import ModelOptions, build, make_optimizer
+        from lowtide.rewriting.problem import problem_of
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         progress.advance(building)
@@ -71,15 +77,17 @@ def profile(
         measured = replace(measured, model=training.name)
         progress.update(measuring, description="measure")
         limit = None if budget is None else parse_bytes(budget, whole=measured.peak_B)
-        writing = progress.add_task("write", total=len(PROFILE_FILES))
+        writing = progress.add_task("write", total=len(names))
         try:
             for _ in write_profile_files(measured, folder, budget=limit):
                 progress.advance(writing)
+            save_problem(replace(problem_of(graph, measured).problem, name=training.name), folder / PROBLEM)
+            progress.advance(writing)
         except OSError as error:  # a full disk
             raise InputError(f"cannot write into {out}: {error.strerror}") from error
     console = wide_console()
     console.print(summary(measured))
-    tell_written(console, out, PROFILE_FILES)
+    tell_written(console, out, names)
 
 
 def _progress() -> Progress:

@@ -5,6 +5,8 @@ from statistics import median
 
 from lowtide.records.budgets import Budgets
 from lowtide.records.comparison import Comparison
+from lowtide.records.largest import Largest
+from lowtide.records.sweep import Sweep
 from lowtide.records.ways import Way, Ways
 from lowtide.units import format_bytes
 
@@ -79,6 +81,56 @@ def swap_table(folder: Path) -> str:
             last = (f"{bounds[0]:+.1%}" if bounds else "", "" if removed is None else f"{removed:.0%}")
             rows.append(f"| {found.model} | {left:.0%} | {' | '.join([*cells, *last])} |")
     return "\n".join([*_SWAP_HEAD, *rows])
+
+
+_LIMITS_HEAD = (
+    "| | limit of the process | largest batch, eager | with a plan | first batch that fails eagerly: eager needs "
+    "| the plan takes |",
+    "|---|---|---|---|---|---|",
+)
+
+
+def limits_table(folder: Path) -> str:
+    """The largest batches under a memory limit, from the files that `make largest` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/largest.json")):
+        found = Largest.load(path)
+        eager, planned = (found.trained(planned=planned) for planned in (False, True))
+        start = f"| {found.model} | {format_bytes(found.memory_limit_B)} | {eager} | {planned} |"
+        there, need = found.planned_there, found.need_B
+        if there is None or there.peak_B is None or need is None or found.reduction is None:
+            rows.append(f"{start} | |")
+            continue
+        size = there.settings.batch_size
+        takes = f"{format_bytes(there.peak_B)}, {found.reduction:.0%} less"
+        rows.append(f"{start} {size}: {format_bytes(need[0])} | {takes} |")
+    return "\n".join([*_LIMITS_HEAD, *rows])
+
+
+_SWEEP_HEAD = (
+    "| | batch size | peak without | with | less | step time with a plan | predicted | losses |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def sweep_table(folder: Path) -> str:
+    """With and without a plan at several batch sizes, from the files that `make sweeps` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/sweep.json")):
+        found = Sweep.load(path)
+        for pair in found.pairs:
+            start = f"| {found.model} | {pair.batch_size} |"
+            without, with_plan, plan = pair.plain.peak_B, pair.planned.peak_B, pair.planned.plan
+            if without is None or with_plan is None or plan is None or pair.reduction is None:
+                rows.append(f"{start} {pair.plain.outcome.value} | {pair.planned.outcome.value} | | | | |")
+                continue
+            cells = (
+                f"{format_bytes(without)} | {format_bytes(with_plan)} | {pair.reduction:.0%}",
+                f"{_spread(pair.ratios)} | {plan.figures.predicted_overhead:+.1%}",
+                "equal" if pair.equal else "differ",
+            )
+            rows.append(f"{start} {' | '.join(cells)} |")
+    return "\n".join([*_SWEEP_HEAD, *rows])
 
 
 def _spread(ratios: list[float]) -> str:

@@ -31,6 +31,7 @@ from lowtide.reporting.analysis.highlights import (
     sweep_highlights,
 )
 from lowtide.reporting.analysis.profiles import Row, profile_facts
+from lowtide.reporting.analysis.surprises import batch_surprise, cost_surprise, floor_surprise, limit_surprise
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         policy_highlights=policy_highlights,
         limit_highlights=limit_highlights,
         prediction_highlights=prediction_highlights,
+        batch_surprise=batch_surprise,
+        floor_surprise=floor_surprise,
+        cost_surprise=cost_surprise,
+        limit_surprise=limit_surprise,
     )
 
 
