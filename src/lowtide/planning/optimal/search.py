@@ -90,7 +90,7 @@ def search(best: Incumbent) -> str:
         if outcome.decision is not None:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
-    if best.extra - best.bound > WIDE * problem.base_time:
+    if best.order is None or (facts.count <= LARGE and best.extra - best.bound > WIDE * problem.base_time):
         from_beam(best, (1,))
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
