@@ -20,6 +20,8 @@ CHEAP, ANY = 200, 3000
 """Sets that are looked at for the cheapest path, and then for any."""
 LONGEST = 100
 """Longest order, in lengths of the program."""
+LOOK = 0.6 * STEP
+"""What looking at one op takes."""
 
 Trail = tuple["Trail | None", tuple[int, ...]]
 """The ops of a way, newest last, linked to those before."""
@@ -57,12 +59,16 @@ class Way:
 class Beam:
     """Searches for an order within the budget; optional ops are not used."""
 
-    def __init__(self, facts: Facts, budget: int, seed: int) -> None:
+    def __init__(self, facts: Facts, budget: int, seed: int, *, until: float = 0.0) -> None:
+        """`until`: the work left at which it gives up."""
         problem = facts.problem
         self.facts, self.problem, self.chance = facts, problem, random.Random(seed)
+        self.until = until
         self.gather = gather = Gather(facts, budget - problem.resident_bytes, certify=False)
         self.maker = [makers[0] if makers else -1 for makers in gather.makers]
-        self.fixed = gather.mask(s for s, k in facts.born.items() if problem.ops[problem.program[k]].once)
+        once = (s for s, k in facts.born.items() if problem.ops[problem.program[k]].once)
+        self.fixed = gather.mask(once) | gather.mask(problem.kept)
+        """Never dropped: what cannot be made again, and what is wanted at the end, where all of it must fit anyway."""
         self.needs = [facts.needs.get(s, []) for s in gather.storages]
         self.wanted = self._wanted()
         self.reached = 0
@@ -85,7 +91,7 @@ class Beam:
             self.reached = k
             found: dict[int, Way] = {}
             for way in ways:
-                if meter().left() <= 0:
+                if self.late():
                     return None
                 for after in self._onward(k, way, width):
                     known = found.get(after.held)
@@ -94,13 +100,15 @@ class Beam:
             ways = sorted(found.values(), key=lambda way: (way.rank, way.held))[:width]
         return _ops(ways[0].trail) if ways else None
 
+    def late(self) -> bool:
+        """Has it had its work?"""
+        return meter().left() <= self.until
+
     def _onward(self, k: int, way: Way, width: int) -> Iterator[Way]:
         """A way at position k gone on by one op, in a few tastes; behind the last op what must be kept is made."""
         for taste in TASTES if width > 1 else TASTES[:1]:
             walk = Walk(self, k, way, taste)
-            fits = walk.advance()
-            charge(0.6 * STEP * walk.looked)
-            if fits:
+            if walk.advance():
                 yield walk.way()
             if not walk.chose:
                 break
@@ -132,7 +140,7 @@ class Walk:
         self.ops: list[int] = []
         self.chose = False
         """Was there a choice of what to drop?"""
-        self.looked = 1
+        charge(LOOK)
         self.again: set[int] = set()
         self.useful = 0
 
@@ -154,7 +162,7 @@ class Walk:
     def _see_ahead(self, wanted: int) -> None:
         """What must run again, with what is held now, and what is of use for that or for the program."""
         self.again = self.beam.again(wanted, self.held)
-        self.looked += len(self.again)
+        charge(LOOK * len(self.again))
         self.useful = wanted
         for o in self.again:
             self.useful |= self.beam.gather.reads[o]
@@ -169,6 +177,8 @@ class Walk:
             if path is None or self.before.steps + len(path) > LONGEST * beam.facts.count:
                 return False
             for o, after in path:
+                if beam.late():  # a path may be thousands of runs long
+                    return False
                 self._run(o, after)
                 self.spent += beam.problem.times[o]
         if not last:
@@ -182,7 +192,7 @@ class Walk:
 
         def cheap(held: int, spent: float) -> Key:
             ops = beam.again(held, self.held)
-            self.looked += len(ops)
+            charge(LOOK * len(ops))
             return spent + beam.time(ops), held
 
         there = self.held & ~aside
@@ -199,7 +209,7 @@ class Walk:
         self.ops.append(o)
         self.held |= gather.writes[o]
         self.used += fresh
-        self.looked += 3
+        charge(3 * LOOK)
 
     def _make_room(self, size: int, pinned: int) -> None:
         """Drop what costs least until `size` more bytes fit."""
@@ -228,7 +238,7 @@ class Walk:
     def _price(self, i: int) -> float:
         """Time that dropping a value adds to what must run again, by its bytes and how long it lies idle."""
         beam, gather, taste = self.beam, self.beam.gather, self.taste
-        time, stack, seen = 0.0, 1 << i, 1 << i
+        time, stack, seen, looked = 0.0, 1 << i, 1 << i, 0
         while stack:
             j = stack.bit_length() - 1
             stack ^= 1 << j
@@ -237,7 +247,8 @@ class Walk:
                 time += beam.problem.times[o]
                 stack |= gather.reads[o] & ~self.held & ~seen
                 seen |= gather.reads[o]
-                self.looked += 1
+                looked += 1
+        charge(LOOK * looked)
         needs = beam.needs[i]
         at = bisect_left(needs, self.k)
         idle = (needs[at] if at < len(needs) else beam.facts.count) - self.k

@@ -30,6 +30,9 @@ NESTED_LEFT = 0.6
 WAYS = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
 """Prices of a byte by which small blocks save, as multiples of the one at the peak."""
 
+BEAM = 0.4
+"""Share of the work left that a beam may take where there is no plan yet; a quarter of it where there is one."""
+
 FINER, FINE = (8, 4, 2), 0.1
 """Parts of a percent that a table may have per level, and the share of what is left that it may take for them."""
 
@@ -188,7 +191,8 @@ def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
     for width in widths:
         if best.closed or best.left() < 0.5 * best.whole:
             return
-        order = Beam(best.facts, best.budget, best.seed).search(width)
+        most = BEAM if best.order is None else BEAM / 4
+        order = Beam(best.facts, best.budget, best.seed, until=(1 - most) * best.left()).search(width)
         if order is None:
             return
         best.offer(order, f"a beam of {width}")

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.work import STEP, charge, meter
+
+SHARE = 0.1
+"""Share of the work left that one greedy removal may take; orders of many times the program's length would take all."""
 
 
 def prune(facts: Facts, order: Sequence[int], budget: int, *, seed: int = 0, rounds: int = 3) -> list[int]:
@@ -23,14 +26,35 @@ def prune(facts: Facts, order: Sequence[int], budget: int, *, seed: int = 0, rou
 
 
 def _removed(facts: Facts, order: Sequence[int], budget: int, weight: dict[int, float]) -> list[int]:
+    """Sweeps over the extra runs, until one removes nothing or they have taken their share of the work."""
     lifetimes = Lifetimes(facts, order)
-    left = sorted(extra_steps(facts, order), key=lambda step: (-weight[order[step]], step))
+    extra = extra_steps(facts, order)
+    removable = set(extra)
+    left = sorted(extra, key=lambda step: (-weight[order[step]], step))
+    until = (1 - SHARE) * meter().left()
     while True:
         charge(STEP * (4 + 1e-3 * len(order)) * len(left))
-        kept = [step for step in left if not _try(lifetimes, step, budget)]
-        if len(kept) == len(left):
+        for step in left:
+            if lifetimes.alive[step]:
+                _take_out(lifetimes, step, budget, removable)
+        kept = [step for step in left if lifetimes.alive[step]]
+        if len(kept) == len(left) or meter().left() < until:
             return lifetimes.remaining()
         left = kept
+
+
+def _take_out(lifetimes: Lifetimes, step: int, budget: int, removable: set[int]) -> None:
+    """Leave out a run where that fits, and at once the extra runs whose values nothing reads any more."""
+    stack = [step]
+    while stack:
+        step = stack.pop()
+        inputs = list(lifetimes.read[step])
+        if _try(lifetimes, step, budget):
+            stack.extend(
+                maker
+                for maker in {lifetimes.born[instance] for instance in inputs if not lifetimes.readers[instance]}
+                if maker in removable and not any(lifetimes.readers[i] for i in lifetimes.written[maker])
+            )
 
 
 def _try(lifetimes: Lifetimes, step: int, budget: int) -> bool:

@@ -7,11 +7,12 @@ import numpy as np
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, excess
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.work import STEP, charge, meter
 
 WORK = 30_000
 """Changes looked at before a repair gives up."""
-
+SHARE = 0.15
+"""Share of the work left after which it gives up too."""
 
 DEPTHS = (0, 2, 8, 40)
 """How many missing ops may run again together with the one that is wanted."""
@@ -32,10 +33,10 @@ def repair(facts: Facts, order: Sequence[int], budget: int, *, work: int = WORK)
     current = list(order)
     lifetimes = Lifetimes(facts, current)
     over = excess(lifetimes.live, budget)
-    while over and work > 0:
+    until = (1 - SHARE) * meter().left()
+    while over and work > 0 and meter().left() >= until:
         changes = _changes(lifetimes, budget)
         work -= len(changes) + 1
-        charge(STEP * (20 + 3e-3 * len(current)) * len(changes))
         changes.sort(key=lambda c: (c.price, c.step, c.ops))
         for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
             tried = _inserted(current, chosen)
@@ -135,6 +136,7 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
     if low == step:
         return None
     view = live[low:step]
+    charge(STEP * (20 + 4 * len(chosen) + 3e-3 * len(view)))
     after = view.copy()
     for start, size in changes:
         after[start - low :] += size

@@ -25,6 +25,8 @@ from lowtide.planning.simulate import peak_of, simulate
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
+WIDE = 0.03
+"""Gap, as a share of the program's time, at which a beam is tried."""
 BOUNDING = 0.15
 """Share of the time that is left for a better bound."""
 PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
@@ -74,9 +76,9 @@ def search(best: Incumbent) -> str:
     if is_impossible(ranked[0][0]):
         _refuse(best)
     best.raise_bound(ranked[0][0])
+    if facts.count <= LARGE:
+        best.offer(problem.program, "repair of the program order")
     from_policies(best)
-    if best.order is None:
-        from_beam(best, (1,))
     near = True
     for relaxed, instant in ranked[:2]:
         if relaxed < 0.97 * ranked[0][0]:
@@ -88,6 +90,8 @@ def search(best: Incumbent) -> str:
         if outcome.decision is not None:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
+    if best.order is None or (facts.count <= LARGE and best.extra - best.bound > WIDE * problem.base_time):
+        from_beam(best, (1,))
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
         from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)

@@ -1,0 +1,82 @@
+"""Parts that could take all of the time on problems of other shapes: they end with their share, and do more with it."""
+
+import math
+
+import pytest
+
+from lowtide.planning.optimal import plan, search
+from lowtide.planning.optimal.beam import Beam
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.prune import prune
+from lowtide.planning.optimal.repair import repair
+from lowtide.planning.optimal.work import Meter, metered
+from lowtide.planning.problem import Op, Problem, Storage
+from lowtide.planning.simulate import peak_of
+from lowtide.planning.synthetic import random_layers, repeated_blocks
+
+
+def _share(problem: Problem, share: float) -> int:
+    room = peak_of(problem, problem.program) - problem.resident_bytes
+    return problem.resident_bytes + int(share * room)
+
+
+def test_one_sweep_leaves_out_what_only_served_a_run_that_is_left_out() -> None:
+    x, y, wide, z = (
+        Op("x", 9, (), (0,)),
+        Op("y", 1, (0,), (1,)),
+        Op("wide", 1, (1,), (2,), workspace=5),
+        Op("z", 1, (1, 2), (3,)),
+    )
+    problem = Problem("chain", (Storage(10), Storage(1), Storage(10), Storage(1)), (x, y, wide, z))
+    with metered(Meter(whole=0.0)):  # one sweep: x is looked at first, and cannot go while y runs again
+        assert prune(Facts(problem), [0, 1, 2, 0, 1, 3], 21, rounds=1) == [0, 1, 2, 3]
+
+
+def test_repair_gives_up_where_no_work_is_left() -> None:
+    problem = repeated_blocks(6)
+    facts, budget = Facts(problem), _share(problem, 0.7)
+    with metered(Meter()) as meter:
+        assert repair(facts, problem.program, budget) is not None
+    with metered(Meter(whole=0.0)) as none:
+        assert repair(facts, problem.program, budget) is None
+    assert none.done < 0.2 * meter.done
+
+
+def test_a_beam_gives_up_with_its_share_of_the_work() -> None:
+    problem = random_layers(120, seed=1)
+    with metered(Meter(whole=1.0)) as meter:
+        assert Beam(Facts(problem), _share(problem, 0.6), 0, until=0.99).search(1) is None
+    assert meter.done < 0.2
+
+
+def test_a_beam_holds_what_is_kept_although_it_is_cheap_and_wanted_last() -> None:
+    ops = (
+        Op("a", 50, (), (0,)),
+        Op("kept", 1, (0,), (1,)),
+        Op("b", 50, (0,), (2,)),
+        Op("c", 50, (2,), (3,)),
+        Op("d", 50, (0, 3), (4,)),
+    )
+    problem = Problem("kept", (Storage(10), Storage(10, keep=True), Storage(10), Storage(10), Storage(5)), ops)
+    assert Beam(Facts(problem), 35, 0).search(1) == [0, 1, 2, 3, 0, 4]
+
+
+def test_the_program_order_is_repaired_where_no_other_policy_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lowtide.planning.optimal.work.GUARD", math.inf)
+    problem, heard = random_layers(420, seed=3), list[str]()
+    found = plan(problem, _share(problem, 0.9), time_limit=2, progress=heard.append)
+    assert found.peak <= _share(problem, 0.9)
+    assert "repair of the program order" in heard[1]
+
+
+def test_a_beam_is_tried_where_the_gap_is_wide_also_beside_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+
+    def note(best: Incumbent, widths: object) -> None:
+        tried.append(best.order is not None)
+
+    monkeypatch.setattr(search, "from_beam", note)
+    problem = repeated_blocks(8)
+    plan(problem, _share(problem, 0.25), time_limit=1)
+    assert tried == [True]
