@@ -1,17 +1,20 @@
 """Parts that could take all of the time on problems of other shapes: they end with their share, and do more with it."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
-from lowtide.planning.optimal import plan, search
+from lowtide.planning.optimal import candidates, incumbent, plan, search
 from lowtide.planning.optimal.beam import Beam
+from lowtide.planning.optimal.candidates import LONG
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.problem import Op, Problem, Storage
+from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import peak_of
 from lowtide.planning.synthetic import random_layers, repeated_blocks
 
@@ -80,3 +83,31 @@ def test_a_beam_is_tried_where_the_gap_is_wide_also_beside_another_plan(monkeypa
     problem = repeated_blocks(8)
     plan(problem, _share(problem, 0.25), time_limit=1)
     assert tried == [True]
+
+
+def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = repeated_blocks(4)
+    first = problem.program[0]
+    schedules = {
+        "chen": Schedule((first, *problem.program)),
+        "mutwo": Schedule((first,) * (LONG * len(problem.program)) + tuple(problem.program)),
+    }
+
+    class Known:
+        def __init__(self, name: str) -> None:
+            self.schedule = schedules[name]
+
+        def plan(self, *_: object, **__: object) -> "Known":
+            return self
+
+    tried: list[int] = []
+
+    def pruned(facts: Facts, order: Sequence[int], budget: int, *, seed: int, rounds: int) -> list[int]:
+        tried.append(rounds)
+        return list(order)
+
+    monkeypatch.setattr(candidates, "policy", Known)
+    monkeypatch.setattr(incumbent, "prune", pruned)
+    with metered(Meter()) as meter:
+        candidates.from_policies(Incumbent(Facts(problem), _share(problem, 1.0), meter, 0, lambda _: None))
+    assert tried == [3, 0]

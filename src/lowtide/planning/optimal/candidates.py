@@ -33,6 +33,9 @@ WAYS = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
 BEAM = 0.4
 """Share of the work left that a beam may take where there is no plan yet; a quarter of it where there is one."""
 
+LONG = 4
+"""Lengths of the program from which on another policy's order is taken as it is: pruning it would take all the work."""
+
 FINER, FINE = (8, 4, 2), 0.1
 """Parts of a percent that a table may have per level, and the share of what is left that it may take for them."""
 
@@ -45,7 +48,8 @@ def from_policies(best: Incumbent) -> None:
             plan = policy(name).plan(best.facts.problem, best.budget, time_limit=math.inf)
         except BudgetInfeasible:
             continue
-        best.offer(plan.schedule.ops, name)
+        order = plan.schedule.ops
+        best.offer(order, name, prunings=3 if len(order) < LONG * best.facts.count else 0)
 
 
 def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds: float, at_once: int = 1) -> list[int]:

@@ -63,7 +63,7 @@ class Incumbent:
             self.offer(order, source)
         return order
 
-    def offer(self, order: Sequence[int], source: str) -> bool:
+    def offer(self, order: Sequence[int], source: str, *, prunings: int = 3) -> bool:
         """Repair where it is over the budget, prune, and keep it where it is the best so far."""
         fitting = list(order)
         over = self.over(order)
@@ -74,7 +74,7 @@ class Incumbent:
                 return False
             fitting = repaired
             self.over(fitting)
-        pruned = prune(self.facts, fitting, self.budget, seed=self.seed)
+        pruned = prune(self.facts, fitting, self.budget, seed=self.seed, rounds=prunings)
         times = self.facts.problem.times
         extra = sum(times[o] for o in pruned) - self.facts.problem.base_time
         if extra >= self.extra:
