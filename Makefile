@@ -1,6 +1,6 @@
 # make demo   set-up, then the main job on both reference models
 # make test   set-up, then lint, types and the fast tests
-# make reports  what the README and docs/analysis.md show, under reports/, all measured anew (an estimate: 75 minutes)
+# make reports  what the README and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make analysis docs/analysis.md from what is under reports/, nothing measured
 # make bench    captured steps against eager ones
 # make bench-budgets   planned steps at five budgets against eager ones
@@ -55,18 +55,18 @@ reports: setup
 	$(BIN)/lowtide animate saved resnet152 --batch-size 4 --budget 75% --force --out reports/memory_saved_demo.gif
 	$(MAKE) analysis
 
-# Interrupted, a sweep goes on where it was: run its line without --force. An estimate: 40 minutes for both.
+# Interrupted, a sweep goes on where it was: run its line without --force. About 30 minutes for both.
 # At small batches 60% is less than BERT-Base's parameters and optimizer state alone.
 sweeps: setup
 	$(BIN)/lowtide sweep resnet152 --batch-sizes 4,8,16,32,64 --budget 60% --steps 3 --op-runs 1 --time-limit 20 --force --out reports/sweep/resnet152
 	$(BIN)/lowtide sweep bert-base --batch-sizes 4,8,16,32,64 --budget 85%,70%,60%,60%,60% --steps 3 --op-runs 1 --time-limit 20 --force --out reports/sweep/bert-base
 
-# An estimate: 15 minutes for both.
+# About 10 minutes for both.
 policies: setup
 	$(BIN)/lowtide policies resnet152 --batch-size 4 --force --out reports/policies/resnet152
 	$(BIN)/lowtide policies bert-base --batch-size 8 --force --out reports/policies/bert-base
 
-# An estimate: 15 minutes for both.
+# About 30 minutes for both: a step of BERT-Base at batch 70 takes its time.
 largest: setup
 	$(BIN)/lowtide largest resnet152 --memory-limit 2GiB --within 10 --force --out reports/largest/resnet152
 	$(BIN)/lowtide largest bert-base --memory-limit 2.4GiB --within 25 --force --out reports/largest/bert-base

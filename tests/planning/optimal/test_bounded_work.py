@@ -12,7 +12,7 @@ from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.work import Meter, metered
+from lowtide.planning.optimal.work import Meter, charge, metered
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import peak_of
@@ -111,3 +111,31 @@ def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.M
     with metered(Meter()) as meter:
         candidates.from_policies(Incumbent(Facts(problem), _share(problem, 1.0), meter, 0, lambda _: None))
     assert tried == [3, 0]
+
+
+@pytest.mark.parametrize(("extra", "solved"), [(math.inf, 1), (0.0, 3)])
+def test_far_from_the_bound_more_instants_leave_the_work_to_others(
+    extra: float, solved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = repeated_blocks(4)
+    solves: list[list[int]] = []
+
+    class Asked:
+        """Each takes a tenth of the work, and its order is over the budget elsewhere."""
+
+        bound, finished, decision = -1.0, True, object()
+
+        def __init__(self, _facts: Facts, _budget: int, instants: list[int], *_: object, **__: object) -> None:
+            solves.append(list(instants))
+
+        def solve(self, **_: object) -> "Asked":
+            charge(1.0)
+            return self
+
+    monkeypatch.setattr(candidates, "Model", Asked)
+    monkeypatch.setattr(Incumbent, "closed", False)
+    monkeypatch.setattr(Incumbent, "offer_decision", lambda *_: list(problem.program))
+    with metered(Meter(whole=10.0)) as meter:
+        best = Incumbent(Facts(problem), _share(problem, 0.5), meter, 0, lambda _: None, extra=extra)
+        candidates.from_instants(best, [len(problem.program) // 2], rounds=3, seconds=1.0)
+    assert len(solves) == solved

@@ -33,6 +33,9 @@ WAYS = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
 BEAM = 0.4
 """Share of the work left that a beam may take where there is no plan yet; a quarter of it where there is one."""
 
+INSTANTS = 0.05
+"""Share of the work left that ever more instants may take where the best plan is far from the bound."""
+
 LONG = 4
 """Lengths of the program from which on another policy's order is taken as it is: pruning it would take all the work."""
 
@@ -57,8 +60,9 @@ def from_instants(best: Incumbent, instants: list[int], *, rounds: int, seconds:
     facts, budget = best.facts, best.budget
     plain = not facts.futile
     reserve: dict[int, int] = {}
+    until = (1 - INSTANTS) * best.left()
     for _ in range(rounds):
-        if best.closed or best.left() < 1:
+        if best.closed or best.left() < 1 or (best.left() < until and best.far):
             break
         model = Model(facts, budget, instants, reserve, certify=plain)
         outcome = model.solve(seconds=min(seconds, best.left()))

@@ -12,6 +12,8 @@ from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import WORK, repair
 from lowtide.planning.optimal.work import Meter
 
+WIDE = 0.03
+"""Gap, as a share of the program's time, that counts as far."""
 FAR = 0.3
 """Share of the room by which an order may exceed it and still be worth a long repair."""
 
@@ -44,6 +46,11 @@ class Incumbent:
     def closed(self) -> bool:
         """Is the best order proven to be the best there is?"""
         return self.extra <= self.bound + 1.01 * SLACK * self.facts.problem.base_time
+
+    @property
+    def far(self) -> bool:
+        """Is the best order so far from the bound that another kind of order should be tried?"""
+        return self.extra - self.bound > WIDE * self.facts.problem.base_time
 
     def left(self) -> float:
         """Work that may still be done."""

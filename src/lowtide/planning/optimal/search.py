@@ -25,8 +25,6 @@ from lowtide.planning.simulate import peak_of, simulate
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
-WIDE = 0.03
-"""Gap, as a share of the program's time, at which a beam is tried."""
 BOUNDING = 0.15
 """Share of the time that is left for a better bound."""
 PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
@@ -90,7 +88,7 @@ def search(best: Incumbent) -> str:
         if outcome.decision is not None:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
-    if best.order is None or (facts.count <= LARGE and best.extra - best.bound > WIDE * problem.base_time):
+    if best.order is None or (facts.count <= LARGE and best.far):
         from_beam(best, (1,))
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
