@@ -54,7 +54,7 @@ def test_every_kind_of_record_is_shown(reports: Path, tmp_path: Path) -> None:
         "| keep_all | 500 B | no plan |",
         "| 900.0 MiB | 4 | 16 | 8 | 1000.0 MiB, measured without the limit | 600.0 MiB | 40.0% |",
         "[sweep/sweep.json](reports/sweep/sweep.json)",
-        "at batch size 4: 40.0% less memory for +15.8% (+11% to +20%) more time: [sweep/sweep.json]",
+        "at batch size 4: 40.0% less memory, step time +15.8% (+11% to +20%): [sweep/sweep.json]",
         "all losses equal eager's at 1 of 1 batch sizes",
         "batches of 16 instead of 4, 4.0 times as large",
         "in 500 B: optimal pays +20.0%, recomputing 7 activations; mutwo pays +3000.0%, recomputing 7 activations",

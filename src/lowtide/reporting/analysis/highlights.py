@@ -17,8 +17,8 @@ def sweep_highlights(found: Sweep) -> Iterator[str]:
     if measured:
         best = max(measured, key=_saving)
         yield (
-            f"{plain(found.model)} at batch size {best.batch_size}: {share(best.reduction)} less memory for "
-            f"{spread(best.ratios)} more time"
+            f"{plain(found.model)} at batch size {best.batch_size}: {share(best.reduction)} less memory, step time "
+            f"{spread(best.ratios)}"
         )
         equal = [pair for pair in measured if pair.equal]
         yield f"{plain(found.model)}: all losses equal eager's at {len(equal)} of {len(measured)} batch sizes"
