@@ -1,6 +1,7 @@
 """docs/analysis.md is what the records under reports/ say, and names in it are only names."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from lowtide.experiments.predictions import predictions
 from lowtide.reporting.analysis.cells import plain
 from lowtide.reporting.analysis.page import analysis_page
+from lowtide.reporting.analysis.surprises import batch_surprise
 from tests.cli.running import run_main
 from tests.experiments.records import largest, policies, sweep, ways
 
@@ -87,3 +89,13 @@ def test_the_command_writes_it_once(reports: Path, tmp_path: Path, monkeypatch: 
     assert page.read_text() == analysis_page(reports, predictions(reports), page)
     assert run_main(monkeypatch, "analysis", reports, "--out", page) == 2
     assert run_main(monkeypatch, "analysis", reports, "--out", page, "--force") == 0
+
+
+def test_a_plan_that_was_faster_in_every_round_is_a_surprise() -> None:
+    found = sweep()
+    (pair, *_) = found.pairs
+    slower = replace(pair, plain=replace(pair.plain, ms=tuple(2 * ms for ms in pair.plain.ms)))
+    said = list(batch_surprise(replace(found, pairs=(slower,))))
+    assert len(said) == 1
+    assert "at batch size 4: every round was faster with the plan than without. Recomputing takes +5.3%" in said[0]
+    assert not list(batch_surprise(replace(found, pairs=(pair,))))
