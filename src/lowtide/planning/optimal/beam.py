@@ -71,8 +71,6 @@ class Beam:
         """Never dropped: what cannot be made again, and what is wanted at the end, where all of it must fit anyway."""
         self.needs = [facts.needs.get(s, []) for s in gather.storages]
         self.wanted = self._wanted()
-        self.reached = 0
-        """The position that no way got past."""
 
     def _wanted(self) -> list[int]:
         """Per position what the program from it on reads of what was written before it."""
@@ -88,7 +86,6 @@ class Beam:
         """The order of the best way, at most `width` ways going on from each position; None where all fail."""
         ways = [Way(0, 0, 0.0, 0.0, 0, None)]
         for k in range(self.facts.count + 1):
-            self.reached = k
             found: dict[int, Way] = {}
             for way in ways:
                 if self.late():
@@ -98,7 +95,9 @@ class Beam:
                     if known is None or after.rank < known.rank:
                         found[after.held] = after
             ways = sorted(found.values(), key=lambda way: (way.rank, way.held))[:width]
-        return _ops(ways[0].trail) if ways else None
+            if not ways:
+                return None
+        return _ops(ways[0].trail)
 
     def late(self) -> bool:
         """Has it had its work?"""
