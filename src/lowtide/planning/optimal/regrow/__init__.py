@@ -1,0 +1,1 @@
+"""Ruin and recreate over orders of runs, in compiled code: for programs of any size and shape."""

@@ -1,0 +1,144 @@
+"""Ruin and recreate (Schrimpf et al., 2000): take out a few runs near one another, make the order fit again, accept
+what came of it by simulated annealing, undo it otherwise."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from lowtide.planning.optimal.regrow.compiled import compiled, entry, sources
+from lowtide.planning.optimal.regrow.edits import begin
+from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
+from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
+from lowtide.planning.optimal.regrow.tables import MOVED, Floats, Ints, Order, Tables
+
+DRAWS = 30
+"""Steps that are drawn at most to find a run that can be taken out."""
+FEW = (1, 1, 1, 1, 2, 2, 4, 8)
+"""Runs that are taken out; each as likely as any other."""
+NEAR = (4, 4, 4, 20, 20, 20, 100, 100, 100)
+"""Steps from the first of them within which the others are drawn."""
+DROPS = 4
+"""Values that may be dropped to make the order fit again, beyond two for each run that was taken out."""
+KEYS = 200
+"""Moves after which steps get new keys."""
+
+
+class Best(NamedTuple):
+    """The best order within the room so far, and where the walk is."""
+
+    ops: Ints
+    length: Ints
+    extra: Floats
+    """Extra time of the best order; infinite while there is none."""
+    now: Floats
+    """Extra time and bytes in excess, summed over steps, of the order that the walk has come to."""
+
+
+class Settings(NamedTuple):
+    """How a walk goes; times in the problem's unit."""
+
+    hot: float
+    cold: float
+    """Worsening that is accepted with probability 1 / e, at the start and at the end."""
+    weight: float
+    """What all of the room in excess at one step costs, while the order does not fit."""
+    pool: int
+    """Most drops that are compared before one is made."""
+    most: int
+    """Most ops that one drop runs again."""
+
+
+Walk = Callable[[Tables, Order, Best, Settings, int, int, float, float], None]
+
+
+@compiled
+def _ruin(tables: Tables, order: Order, count: int, width: int) -> float:
+    """Take out up to `count` runs within `width` steps of one of them; the time saved, negative where edits are full."""
+    saved, centre = 0.0, -1
+    for _ in range(count):
+        for _ in range(DRAWS):
+            step = np.random.randint(order.length[0])
+            if centre >= 0:
+                step = centre + np.random.randint(2 * width + 1) - width
+            if step < 1 or step >= order.length[0] or order.runs[order.ops[step], 0] == order.keys[step]:
+                continue
+            freed = take_out(tables, order, step)
+            if freed < 0:
+                return -1.0
+            saved += freed
+            centre = step
+            break
+    return saved
+
+
+@compiled
+def _excess(order: Order, room: int) -> int:
+    total = 0
+    for step in range(order.length[0]):
+        total += max(order.live[step] - room, 0)
+    order.work[0] += MOVED * order.length[0]
+    return total
+
+
+@compiled
+def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: int, heat: float, chosen: Ints) -> bool:
+    """Ruin, recreate, and say whether to accept what came of it."""
+    extra, excess = best.now
+    count = FEW[np.random.randint(len(FEW))]
+    saved = _ruin(tables, order, count, NEAR[np.random.randint(len(NEAR))])
+    if saved < 0:
+        return False
+    pool, most = 1 + np.random.randint(settings.pool), 1 + np.random.randint(settings.most)
+    ended, added = recreate(tables, order, room, DROPS + 2 * count, pool, most, chosen)
+    if ended == FULL or (ended != FITS and excess == 0):
+        return False
+    after = extra - saved + added
+    over = 0 if ended == FITS else _excess(order, room)
+    worse = after - extra + settings.weight * (over - excess) / room
+    if (excess == 0 or over > 0) and worse > 0 and np.random.random() >= math.exp(-worse / heat):
+        return False
+    best.now[0], best.now[1] = after, over
+    return True
+
+
+@compiled
+def _remember(order: Order, best: Best) -> None:
+    """Keep the order where it is the best so far."""
+    if best.now[1] == 0 and best.now[0] < best.extra[0]:
+        copy(order.ops, best.ops, order.length[0])
+        best.length[0] = order.length[0]
+        best.extra[0] = best.now[0]
+
+
+def _kept_with(digest: str) -> Walk:
+    @entry
+    def walk(
+        tables: Tables, order: Order, best: Best, settings: Settings, room: int, seed: int, until: float, whole: float
+    ) -> None:
+        """Go on until the order's work is `until`; it cools down over the `whole`."""
+        digest  # what is kept on disk belongs to these sources
+        np.random.seed(seed)
+        chosen = np.zeros(2 * settings.most, np.int64)
+        if order.work[0] == 0:
+            best.now[0] = begin(tables, order)
+            best.now[1] = _excess(order, room)
+            _remember(order, best)
+        moves = 0
+        while order.work[0] < until:
+            heat = settings.hot * (settings.cold / settings.hot) ** (order.work[0] / whole)
+            mark(order)
+            if _move(tables, order, best, settings, room, heat, chosen):
+                _remember(order, best)
+            else:
+                undo(order)
+            moves += 1
+            if moves % KEYS == 0:
+                give_keys(order)
+        give_keys(order)
+
+    return walk
+
+
+walk = _kept_with(sources())

@@ -1,0 +1,32 @@
+"""Python that numba compiles: the one place that imports it, so that nothing but this search waits for it."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def compiled(function: F) -> F:
+    """A function that only compiled ones call: without the wrappers that Python would need, which take most of the time."""
+    return cast(F, njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+
+
+def entry(function: F) -> F:
+    """A function that Python calls; what it is compiled to is kept on disk, beside the source or in the user's cache."""
+    return cast(F, njit(error_model="numpy", cache=True)(function))
+
+
+def sources() -> str:
+    """A digest of all that is compiled here.
+
+    What is kept on disk counts as fresh while the entry's own file is the same, although it contains what the other
+    files were. An entry that closes over this digest is compiled anew when any of them has changed.
+    """
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

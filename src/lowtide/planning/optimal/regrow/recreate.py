@@ -1,0 +1,166 @@
+"""Make an order fit again: at its worst step a value that lies idle is dropped, and made again before its next read."""
+
+import numpy as np
+
+from lowtide.planning.optimal.regrow.compiled import compiled
+from lowtide.planning.optimal.regrow.edits import insert, remove
+from lowtide.planning.optimal.regrow.lookup import (
+    NEVER,
+    highest,
+    last_needed,
+    last_read,
+    next_read,
+    runs_around,
+    step_of,
+)
+from lowtide.planning.optimal.regrow.tables import LOOKED, Ints, Order, Tables
+
+FITS, STUCK, FULL = 0, 1, 2
+"""How it ended: within the room; nothing more to drop, or enough tried; no place in the arrays."""
+
+LASTING = 0.9
+"""Most of a dropped value's bytes that its inputs may take in its place, where they live on instead of being made."""
+NOISE = 2.0
+"""The price of a drop is multiplied by one to one plus this, so that other drops come first each time."""
+SMALLEST = 1e-9
+"""Added to times: of two drops that cost nothing, the one with more bytes is better."""
+DRAWS, DRAWS_EACH = 100, 20
+"""Values that are drawn at most for a drop, and for each more that is to be compared; most are not idle there."""
+
+
+@compiled
+def recreate(tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, chosen: Ints) -> tuple[int, float]:
+    """Drop values until the order fits; how it ended and the time added.
+
+    Each drop is the cheapest of `pool` drawn ones that run at most `most` ops again.
+    """
+    added = 0.0
+    for _ in range(drops):
+        worst = highest(order, np.random.randint(order.length[0]))
+        if order.live[worst] <= room:
+            return FITS, added
+        s, count = _choose(tables, order, order.keys[worst], order.live[worst] - room, pool, most, chosen)
+        if s < 0:
+            return STUCK, added
+        key = order.keys[worst]
+        until = next_read(tables, order, s, key)
+        before, _ = runs_around(order, tables.maker[s], key)
+        for i in range(count):
+            if not insert(tables, order, step_of(order, until), chosen[i]):
+                return FULL, added
+            added += tables.times[chosen[i]]
+        if before != order.runs[tables.maker[s], 0] and is_unread(tables, order, tables.maker[s], before):
+            freed = take_out(tables, order, step_of(order, before))
+            if freed < 0:
+                return FULL, added
+            added -= freed
+    worst = highest(order, 0)
+    return FITS if order.live[worst] <= room else STUCK, added
+
+
+@compiled
+def _choose(
+    tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, chosen: Ints
+) -> tuple[int, int]:
+    """The value to drop at a key, -1 for none, and how many ops make it again: the first of `chosen`, as they run."""
+    best, count, price, found = -1, 0, np.inf, 0
+    tried = chosen[chosen.size // 2 :]
+    for _ in range(DRAWS + DRAWS_EACH * pool):
+        s = tables.droppable[np.random.randint(tables.droppable.size)]
+        order.work[0] += LOOKED
+        made, remade = runs_around(order, tables.maker[s], key)
+        until = next_read(tables, order, s, key)
+        if made < 0 or until == key or until == NEVER or remade <= until:
+            continue
+        found += 1
+        needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, tried)
+        if needed > 0:
+            asked = (time + SMALLEST) / min(gained, excess) * (1.0 + NOISE * np.random.random())
+            if asked < price:
+                best, count, price = s, needed, asked
+                _rising(tried, chosen, needed)
+        if found >= pool:
+            break
+    return best, count
+
+
+@compiled
+def _needed(
+    tables: Tables, order: Order, s: int, key: int, until: int, lasting: float, most: int, tried: Ints
+) -> tuple[int, float, float]:
+    """Ops to run again before `until` so that a storage need not lie idle at `key`: how many, their time, bytes gained.
+
+    Inputs that are not there have to live on over the key, as long as they take no more than the share `lasting` of the
+    storage's bytes, or are made again in turn. None where that takes more than `most`, or what cannot run again.
+    """
+    tried[0] = tables.maker[s]
+    count, i, time, held = 1, 0, tables.times[tried[0]], 0.0
+    while i < count:
+        k = tried[i]
+        i += 1
+        for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
+            read = tables.reads[at]
+            maker = tables.maker[read]
+            if _among(tried, count, maker):
+                continue
+            made, remade = runs_around(order, maker, until)
+            if last_needed(tables, order, read, made, remade) >= key:
+                continue
+            if held + tables.sizes[read] <= lasting * tables.sizes[s]:
+                held += tables.sizes[read]
+                continue
+            if not tables.again[maker] or count >= most:
+                return 0, 0.0, 0.0
+            tried[count] = maker
+            count += 1
+            time += tables.times[maker]
+    order.work[0] += LOOKED * count
+    return count, time, tables.sizes[s] - held
+
+
+@compiled
+def _among(ops: Ints, count: int, k: int) -> bool:
+    for i in range(count):
+        if ops[i] == k:
+            return True
+    return False
+
+
+@compiled
+def _rising(source: Ints, target: Ints, count: int) -> None:
+    """Copy, in rising order: as the program runs them, so that each finds what it reads."""
+    for i in range(count):
+        j = i
+        while j > 0 and target[j - 1] > source[i]:
+            target[j] = target[j - 1]
+            j -= 1
+        target[j] = source[i]
+
+
+@compiled
+def is_unread(tables: Tables, order: Order, k: int, key: int) -> bool:
+    """Does nobody want what the run at a key made?"""
+    _, remade = runs_around(order, k, key + 1)
+    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
+        if last_needed(tables, order, tables.writes[at], key, remade) > key:
+            return False
+    return True
+
+
+@compiled
+def take_out(tables: Tables, order: Order, step: int) -> float:
+    """Take out a run and those that only served it; the time saved, negative where the list of edits is full."""
+    saved, i = tables.times[order.ops[step]], order.edits[0]
+    if not remove(tables, order, step):
+        return -1.0
+    while i < order.edits[0]:
+        k, key = order.edit_ops[i], order.edit_keys[i]
+        i += 1
+        for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
+            maker = tables.maker[tables.reads[at]]
+            made, _ = runs_around(order, maker, key)
+            if made != order.runs[maker, 0] and is_unread(tables, order, maker, made):
+                if not remove(tables, order, step_of(order, made)):
+                    return -1.0
+                saved += tables.times[maker]
+    return saved

@@ -1,0 +1,68 @@
+"""Ruin and recreate as the search sees it: an order in, the best that came of it out, the work charged."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
+from lowtide.planning.optimal.regrow.tables import Ints, order_of, tables_of
+from lowtide.planning.optimal.work import charge, meter
+
+SLICE = 0.1
+"""Work after which it is asked whether there is time left."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What a walk came to."""
+
+    best: list[int] | None
+    """The fastest order within the budget that it met."""
+    last: list[int]
+    """The order at its end, which may be over the budget."""
+
+
+@dataclass(frozen=True)
+class Taste:
+    """How a walk goes. Heat and weight are in units that fit any problem."""
+
+    hot: float
+    cold: float
+    """Worsening that is accepted with probability 1 / e at the start and at the end, in mean times of an op."""
+    pool: int = 12
+    """Most drops that are compared before one is made."""
+    most: int = 12
+    """Most ops that one drop runs again."""
+    weight: float = 10.0
+    """What all of the room in excess at one step costs while the order does not fit, in times of the program."""
+
+
+class Regrowth:
+    """A problem and a budget, ready to walk from any order."""
+
+    def __init__(self, facts: Facts, budget: int) -> None:
+        self.facts, self.room = facts, budget - facts.problem.resident_bytes
+        self.tables = tables_of(facts)
+
+    def grow(self, order: Sequence[int], taste: Taste, *, seconds: float, seed: int) -> Grown:
+        """Walk from an order for so much work."""
+        state = order_of(self.facts, order)
+        size = state.ops.size
+        best = Best(np.zeros(size, np.int64), np.zeros(1, np.int64), np.full(1, math.inf), np.zeros(2))
+        time = self.facts.problem.base_time or 1.0
+        heat = time / self.facts.count
+        settings = Settings(taste.hot * heat, taste.cold * heat, taste.weight * time, taste.pool, taste.most)
+        done = 0.0
+        while done < seconds and not meter().late():
+            until = min(done + SLICE, seconds)
+            walk(self.tables, state, best, settings, self.room, seed + round(done / SLICE), until, seconds)
+            charge(float(state.work[0]) - done)
+            done = float(state.work[0])
+        return Grown(self._ops(best.ops, best.length) if best.length[0] else None, self._ops(state.ops, state.length))
+
+    def _ops(self, positions: Ints, length: Ints) -> list[int]:
+        program = self.facts.problem.program
+        return [program[k] for k in positions[: length[0]].tolist()]
