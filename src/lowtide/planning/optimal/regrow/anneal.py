@@ -11,7 +11,7 @@ from lowtide.planning.optimal.regrow.compiled import compiled, entry, sources
 from lowtide.planning.optimal.regrow.edits import begin
 from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
 from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
-from lowtide.planning.optimal.regrow.tables import MOVED, Floats, Ints, Order, Tables
+from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Floats, Ints, Order, Tables
 
 DRAWS = 30
 """Steps that are drawn at most to find a run that can be taken out."""
@@ -50,19 +50,19 @@ class Settings(NamedTuple):
     """Most ops that one drop runs again."""
 
 
-Walk = Callable[[Tables, Order, Best, Settings, int, int, float, float], None]
+Walk = Callable[[Tables, Order, Best, Settings, int, Ints, int, float, float], None]
 
 
 @compiled
 def _ruin(tables: Tables, order: Order, count: int, width: int) -> float:
-    """Take out up to `count` runs within `width` steps of one of them; the time saved, negative where edits are full."""
+    """Take out up to `count` runs within `width` steps of each other; the time saved, negative where edits are full."""
     saved, centre = 0.0, -1
     for _ in range(count):
         for _ in range(DRAWS):
-            step = np.random.randint(order.length[0])
+            step = np.random.randint(order.state[LENGTH])
             if centre >= 0:
                 step = centre + np.random.randint(2 * width + 1) - width
-            if step < 1 or step >= order.length[0] or order.runs[order.ops[step], 0] == order.keys[step]:
+            if step < 1 or step >= order.state[LENGTH] or order.runs[order.ops[step], 0] == order.keys[step]:
                 continue
             freed = take_out(tables, order, step)
             if freed < 0:
@@ -76,9 +76,9 @@ def _ruin(tables: Tables, order: Order, count: int, width: int) -> float:
 @compiled
 def _excess(order: Order, room: int) -> int:
     total = 0
-    for step in range(order.length[0]):
+    for step in range(order.state[LENGTH]):
         total += max(order.live[step] - room, 0)
-    order.work[0] += MOVED * order.length[0]
+    order.work[0] += MOVED * order.state[LENGTH]
     return total
 
 
@@ -107,20 +107,27 @@ def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: in
 def _remember(order: Order, best: Best) -> None:
     """Keep the order where it is the best so far."""
     if best.now[1] == 0 and best.now[0] < best.extra[0]:
-        copy(order.ops, best.ops, order.length[0])
-        best.length[0] = order.length[0]
+        copy(order.ops, best.ops, order.state[LENGTH])
+        best.length[0] = order.state[LENGTH]
         best.extra[0] = best.now[0]
 
 
 def _kept_with(digest: str) -> Walk:
     @entry
     def walk(
-        tables: Tables, order: Order, best: Best, settings: Settings, room: int, seed: int, until: float, whole: float
+        tables: Tables,
+        order: Order,
+        best: Best,
+        settings: Settings,
+        room: int,
+        chosen: Ints,
+        seed: int,
+        until: float,
+        whole: float,
     ) -> None:
         """Go on until the order's work is `until`; it cools down over the `whole`."""
-        digest  # what is kept on disk belongs to these sources
+        assert digest  # what is kept on disk belongs to these sources
         np.random.seed(seed)
-        chosen = np.zeros(2 * settings.most, np.int64)
         if order.work[0] == 0:
             best.now[0] = begin(tables, order)
             best.now[1] = _excess(order, room)

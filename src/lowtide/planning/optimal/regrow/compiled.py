@@ -11,13 +11,16 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """A function that only compiled ones call: without the wrappers that Python would need, which take most of the time."""
-    return cast(F, njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    """A function that only compiled ones call, without the wrappers that Python would need.
+
+    Arrays are not counted (`_nrt`): none is made here, and counting them at every call takes most of the time.
+    """
+    return cast(F, njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
 
 def entry(function: F) -> F:
-    """A function that Python calls; what it is compiled to is kept on disk, beside the source or in the user's cache."""
-    return cast(F, njit(error_model="numpy", cache=True)(function))
+    """A function that Python calls; compiled, it is kept on disk, beside its source or in the user's cache folder."""
+    return cast(F, njit(error_model="numpy", _nrt=False, cache=True)(function))
 
 
 def sources() -> str:

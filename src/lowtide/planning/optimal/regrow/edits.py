@@ -7,8 +7,8 @@ is taken away before an edit of an op that touches them and added again after it
 
 from lowtide.planning.optimal.regrow.compiled import compiled
 from lowtide.planning.optimal.regrow.lookup import NEVER, last_needed, last_read, runs_around, step_of
-from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, learn, note, open_step
-from lowtide.planning.optimal.regrow.tables import Order, Tables
+from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, is_full, learn, note, open_step
+from lowtide.planning.optimal.regrow.tables import LENGTH, Order, Tables
 
 
 @compiled
@@ -18,7 +18,7 @@ def begin(tables: Tables, order: Order) -> float:
     extra = 0.0
     for k in range(tables.times.size):
         extra += tables.times[k] * (order.counts[k] - 1)
-    for step in range(order.length[0]):
+    for step in range(order.state[LENGTH]):
         order.live[step] = tables.workspaces[order.ops[step]]
     for s in range(tables.sizes.size):
         contribute(tables, order, s, 1)
@@ -28,17 +28,16 @@ def begin(tables: Tables, order: Order) -> float:
 @compiled
 def insert(tables: Tables, order: Order, step: int, k: int) -> bool:
     """Run an op before a step, which is not the first; False, and nothing done, where the arrays have no room."""
-    keys, length = order.keys, order.length[0]
+    keys, length = order.keys, order.state[LENGTH]
     key = (keys[step - 1] + keys[step]) >> 1
-    full = order.counts[k] >= order.runs.shape[1] or length + 1 >= keys.size or order.edits[0] >= order.edit_keys.size
-    if full or key == keys[step - 1]:
+    if key == keys[step - 1] or length + 1 >= keys.size or order.counts[k] >= order.runs.shape[1] or is_full(order):
         return False
     _taken_over(tables, order, k, -1)
     crossing = _crossing(tables, order, step, k)
     open_step(order, step)
     order.ops[step], keys[step], order.live[step] = k, key, crossing + tables.workspaces[k]
     _reading(tables, order, step, 1)
-    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
+    for at in range(tables.writes[k], tables.writes[k + 1]):
         s = tables.writes[at]
         if tables.taken[s]:
             continue
@@ -56,13 +55,13 @@ def insert(tables: Tables, order: Order, step: int, k: int) -> bool:
 @compiled
 def remove(tables: Tables, order: Order, step: int) -> bool:
     """Take out a run that is not its op's first; False, and nothing done, where the list of edits is full."""
-    if order.edits[0] >= order.edit_keys.size:
+    if is_full(order):
         return False
     k, key = order.ops[step], order.keys[step]
     _taken_over(tables, order, k, -1)
     forget(order, k, key)
     _reading(tables, order, step, -1)
-    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
+    for at in range(tables.writes[k], tables.writes[k + 1]):
         s = tables.writes[at]
         if tables.taken[s]:
             continue
@@ -85,7 +84,7 @@ def contribute(tables: Tables, order: Order, s: int, sign: int) -> None:
         made = order.runs[maker, i]
         remade = order.runs[maker, i + 1] if i + 1 < order.counts[maker] else NEVER
         needed = last_needed(tables, order, s, made, remade)
-        end = order.length[0]
+        end = order.state[LENGTH]
         if needed < NEVER:
             end = step_of(order, needed)
             if needed == made or tables.reuses[order.ops[end]] != s:
@@ -96,23 +95,17 @@ def contribute(tables: Tables, order: Order, s: int, sign: int) -> None:
 @compiled
 def _taken_over(tables: Tables, order: Order, k: int, sign: int) -> None:
     """Contributions of the storages that an op touches and that some op can take over."""
-    for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
-        if tables.taken[tables.reads[at]]:
-            contribute(tables, order, tables.reads[at], sign)
-    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
-        if tables.taken[tables.writes[at]]:
-            contribute(tables, order, tables.writes[at], sign)
+    for at in range(tables.touched[k], tables.touched[k + 1]):
+        if tables.taken[tables.touched[at]]:
+            contribute(tables, order, tables.touched[at], sign)
 
 
 @compiled
 def _touches(tables: Tables, k: int, s: int) -> bool:
-    for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
-        if tables.reads[at] == s:
-            return True
-    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
-        if tables.writes[at] == s:
-            return True
-    return False
+    found = False
+    for at in range(tables.touched[k], tables.touched[k + 1]):
+        found = found or tables.touched[at] == s
+    return found
 
 
 @compiled
@@ -120,7 +113,7 @@ def _crossing(tables: Tables, order: Order, step: int, k: int) -> int:
     """Bytes that live from before a step into it, without what `_taken_over` has taken away for an edit of `k`."""
     here, key = order.ops[step], order.keys[step]
     crossing = order.live[step] - tables.workspaces[here]
-    for at in range(tables.writes_at[here], tables.writes_at[here + 1]):
+    for at in range(tables.writes[here], tables.writes[here + 1]):
         s = tables.writes[at]
         if not (tables.taken[s] and _touches(tables, k, s)):
             crossing -= tables.sizes[s]
@@ -136,7 +129,7 @@ def _crossing(tables: Tables, order: Order, step: int, k: int) -> int:
 def _reading(tables: Tables, order: Order, step: int, sign: int) -> None:
     """What a run reads lives up to its step, as far as nothing behind the step needs it anyway."""
     k, key = order.ops[step], order.keys[step]
-    for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
+    for at in range(tables.reads[k], tables.reads[k + 1]):
         s = tables.reads[at]
         if tables.taken[s]:
             continue

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lowtide.planning.optimal.regrow.compiled import compiled
-from lowtide.planning.optimal.regrow.tables import MOVED, Order, Tables
+from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables
 
 NEVER = np.int64(1 << 60)
 """A key behind every other."""
@@ -14,7 +14,7 @@ NONE = np.int64(-1)
 @compiled
 def step_of(order: Order, key: int) -> int:
     """The first step whose key is not less."""
-    keys, low, high = order.keys, 0, order.length[0]
+    keys, low, high = order.keys, 0, order.state[LENGTH]
     while low < high:
         middle = (low + high) >> 1
         if keys[middle] < key:
@@ -28,7 +28,7 @@ def step_of(order: Order, key: int) -> int:
 def last_read(tables: Tables, order: Order, s: int, after: int, before: int) -> int:
     """Key of the last read of a storage between two keys; `after` where there is none."""
     found = after
-    for at in range(tables.readers_at[s], tables.readers_at[s + 1]):
+    for at in range(tables.readers[s], tables.readers[s + 1]):
         reader = tables.readers[at]
         i = order.counts[reader] - 1
         while i >= 0 and order.runs[reader, i] >= before:
@@ -42,7 +42,7 @@ def last_read(tables: Tables, order: Order, s: int, after: int, before: int) -> 
 def next_read(tables: Tables, order: Order, s: int, key: int) -> int:
     """Key of the first read of a storage at or after a key; NEVER where there is none."""
     found = NEVER
-    for at in range(tables.readers_at[s], tables.readers_at[s + 1]):
+    for at in range(tables.readers[s], tables.readers[s + 1]):
         reader = tables.readers[at]
         i, count = 0, order.counts[reader]
         while i < count and order.runs[reader, i] < key:
@@ -75,7 +75,7 @@ def last_needed(tables: Tables, order: Order, s: int, made: int, remade: int) ->
 @compiled
 def highest(order: Order, start: int) -> int:
     """The step with most bytes alive; of several the first from `start` on, around the end."""
-    length, live = order.length[0], order.live
+    length, live = order.state[LENGTH], order.live
     order.work[0] += MOVED * length
     high = live[0]
     for step in range(length):

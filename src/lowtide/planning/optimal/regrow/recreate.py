@@ -6,14 +6,14 @@ from lowtide.planning.optimal.regrow.compiled import compiled
 from lowtide.planning.optimal.regrow.edits import insert, remove
 from lowtide.planning.optimal.regrow.lookup import (
     NEVER,
+    NONE,
     highest,
     last_needed,
-    last_read,
     next_read,
     runs_around,
     step_of,
 )
-from lowtide.planning.optimal.regrow.tables import LOOKED, Ints, Order, Tables
+from lowtide.planning.optimal.regrow.tables import EDITS, LENGTH, LOOKED, Ints, Order, Tables
 
 FITS, STUCK, FULL = 0, 1, 2
 """How it ended: within the room; nothing more to drop, or enough tried; no place in the arrays."""
@@ -29,14 +29,16 @@ DRAWS, DRAWS_EACH = 100, 20
 
 
 @compiled
-def recreate(tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, chosen: Ints) -> tuple[int, float]:
+def recreate(
+    tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, chosen: Ints
+) -> tuple[int, float]:
     """Drop values until the order fits; how it ended and the time added.
 
     Each drop is the cheapest of `pool` drawn ones that run at most `most` ops again.
     """
     added = 0.0
     for _ in range(drops):
-        worst = highest(order, np.random.randint(order.length[0]))
+        worst = highest(order, np.random.randint(order.state[LENGTH]))
         if order.live[worst] <= room:
             return FITS, added
         s, count = _choose(tables, order, order.keys[worst], order.live[worst] - room, pool, most, chosen)
@@ -59,9 +61,7 @@ def recreate(tables: Tables, order: Order, room: int, drops: int, pool: int, mos
 
 
 @compiled
-def _choose(
-    tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, chosen: Ints
-) -> tuple[int, int]:
+def _choose(tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, chosen: Ints) -> tuple[int, int]:
     """The value to drop at a key, -1 for none, and how many ops make it again: the first of `chosen`, as they run."""
     best, count, price, found = -1, 0, np.inf, 0
     tried = chosen[chosen.size // 2 :]
@@ -70,7 +70,7 @@ def _choose(
         order.work[0] += LOOKED
         made, remade = runs_around(order, tables.maker[s], key)
         until = next_read(tables, order, s, key)
-        if made < 0 or until == key or until == NEVER or remade <= until:
+        if made < 0 or until in (key, NEVER) or remade <= until:
             continue
         found += 1
         needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, tried)
@@ -98,7 +98,7 @@ def _needed(
     while i < count:
         k = tried[i]
         i += 1
-        for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
+        for at in range(tables.reads[k], tables.reads[k + 1]):
             read = tables.reads[at]
             maker = tables.maker[read]
             if _among(tried, count, maker):
@@ -120,10 +120,10 @@ def _needed(
 
 @compiled
 def _among(ops: Ints, count: int, k: int) -> bool:
+    found = False
     for i in range(count):
-        if ops[i] == k:
-            return True
-    return False
+        found = found or ops[i] == k
+    return found
 
 
 @compiled
@@ -141,7 +141,7 @@ def _rising(source: Ints, target: Ints, count: int) -> None:
 def is_unread(tables: Tables, order: Order, k: int, key: int) -> bool:
     """Does nobody want what the run at a key made?"""
     _, remade = runs_around(order, k, key + 1)
-    for at in range(tables.writes_at[k], tables.writes_at[k + 1]):
+    for at in range(tables.writes[k], tables.writes[k + 1]):
         if last_needed(tables, order, tables.writes[at], key, remade) > key:
             return False
     return True
@@ -150,17 +150,25 @@ def is_unread(tables: Tables, order: Order, k: int, key: int) -> bool:
 @compiled
 def take_out(tables: Tables, order: Order, step: int) -> float:
     """Take out a run and those that only served it; the time saved, negative where the list of edits is full."""
-    saved, i = tables.times[order.ops[step]], order.edits[0]
-    if not remove(tables, order, step):
-        return -1.0
-    while i < order.edits[0]:
-        k, key = order.edit_ops[i], order.edit_keys[i]
-        i += 1
-        for at in range(tables.reads_at[k], tables.reads_at[k + 1]):
-            maker = tables.maker[tables.reads[at]]
-            made, _ = runs_around(order, maker, key)
-            if made != order.runs[maker, 0] and is_unread(tables, order, maker, made):
-                if not remove(tables, order, step_of(order, made)):
-                    return -1.0
-                saved += tables.times[maker]
+    saved, i, key = 0.0, order.state[EDITS], order.keys[step]
+    while key >= 0:
+        step = step_of(order, key)
+        saved += tables.times[order.ops[step]]
+        if not remove(tables, order, step):
+            return -1.0
+        key = NONE
+        while key < 0 and i < order.state[EDITS]:
+            key = _only_served(tables, order, order.edits[i, 0], order.edits[i, 1])
+            i += key < 0
     return saved
+
+
+@compiled
+def _only_served(tables: Tables, order: Order, k: int, key: int) -> int:
+    """Key of a run, not its op's first, that served a run that is gone and nobody else; NONE where there is none."""
+    for at in range(tables.reads[k], tables.reads[k + 1]):
+        maker = tables.maker[tables.reads[at]]
+        made, _ = runs_around(order, maker, key)
+        if made != order.runs[maker, 0] and is_unread(tables, order, maker, made):
+            return made
+    return NONE

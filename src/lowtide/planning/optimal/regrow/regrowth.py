@@ -55,13 +55,16 @@ class Regrowth:
         time = self.facts.problem.base_time or 1.0
         heat = time / self.facts.count
         settings = Settings(taste.hot * heat, taste.cold * heat, taste.weight * time, taste.pool, taste.most)
+        chosen = np.zeros(2 * taste.most, np.int64)
         done = 0.0
         while done < seconds and not meter().late():
             until = min(done + SLICE, seconds)
-            walk(self.tables, state, best, settings, self.room, seed + round(done / SLICE), until, seconds)
+            walk(self.tables, state, best, settings, self.room, chosen, seed + round(done / SLICE), until, seconds)
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
-        return Grown(self._ops(best.ops, best.length) if best.length[0] else None, self._ops(state.ops, state.length))
+        return Grown(
+            self._ops(best.ops, best.length) if best.length[0] else None, self._ops(state.ops, state.state[:1])
+        )
 
     def _ops(self, positions: Ints, length: Ints) -> list[int]:
         program = self.facts.problem.program

@@ -1,7 +1,7 @@
 """The steps of an order of runs: places that open and close, runs of each op by key, edits noted and undone."""
 
 from lowtide.planning.optimal.regrow.compiled import compiled
-from lowtide.planning.optimal.regrow.tables import EDITED, MOVED, SPACE, Ints, Order
+from lowtide.planning.optimal.regrow.tables import EDITED, EDITS, LENGTH, MARKED, MOVED, SPACE, Ints, Order
 
 
 @compiled
@@ -9,7 +9,7 @@ def give_keys(order: Order) -> None:
     """Keys at even distances, so that runs can be put between any two steps again."""
     for k in range(order.counts.size):
         order.counts[k] = 0
-    for step in range(order.length[0]):
+    for step in range(order.state[LENGTH]):
         k = order.ops[step]
         order.keys[step] = (step + 1) * SPACE
         order.runs[k, order.counts[k]] = order.keys[step]
@@ -19,35 +19,35 @@ def give_keys(order: Order) -> None:
 @compiled
 def mark(order: Order) -> None:
     """What `undo` goes back to."""
-    length = order.length[0]
+    length = order.state[LENGTH]
     order.work[0] += 3 * MOVED * length
-    copy(order.ops, order.old_ops, length)
-    copy(order.keys, order.old_keys, length)
-    copy(order.live, order.old_live, length)
-    order.old_length[0] = length
-    order.edits[0] = 0
+    copy(order.ops, order.old[0], length)
+    copy(order.keys, order.old[1], length)
+    copy(order.live, order.old[2], length)
+    order.state[MARKED] = length
+    order.state[EDITS] = 0
 
 
 @compiled
 def undo(order: Order) -> None:
     """The order as it was marked."""
-    length = order.old_length[0]
-    copy(order.old_ops, order.ops, length)
-    copy(order.old_keys, order.keys, length)
-    copy(order.old_live, order.live, length)
-    order.length[0] = length
-    for i in range(order.edits[0] - 1, -1, -1):
-        if order.edit_added[i]:
-            forget(order, order.edit_ops[i], order.edit_keys[i])
+    length = order.state[MARKED]
+    copy(order.old[0], order.ops, length)
+    copy(order.old[1], order.keys, length)
+    copy(order.old[2], order.live, length)
+    order.state[LENGTH] = length
+    for i in range(order.state[EDITS] - 1, -1, -1):
+        if order.edits[i, 2]:
+            forget(order, order.edits[i, 0], order.edits[i, 1])
         else:
-            learn(order, order.edit_ops[i], order.edit_keys[i])
-    order.edits[0] = 0
+            learn(order, order.edits[i, 0], order.edits[i, 1])
+    order.state[EDITS] = 0
 
 
 @compiled
 def open_step(order: Order, step: int) -> None:
     """A place for one more step."""
-    length = order.length[0]
+    length = order.state[LENGTH]
     order.work[0] += 3 * MOVED * (length - step)
     for i in range(length, step, -1):
         order.ops[i] = order.ops[i - 1]
@@ -55,13 +55,13 @@ def open_step(order: Order, step: int) -> None:
         order.keys[i] = order.keys[i - 1]
     for i in range(length, step, -1):
         order.live[i] = order.live[i - 1]
-    order.length[0] = length + 1
+    order.state[LENGTH] = length + 1
 
 
 @compiled
 def close_step(order: Order, step: int) -> None:
     """The place of a step is given up."""
-    length = order.length[0] - 1
+    length = order.state[LENGTH] - 1
     order.work[0] += 3 * MOVED * (length - step)
     for i in range(step, length):
         order.ops[i] = order.ops[i + 1]
@@ -69,7 +69,7 @@ def close_step(order: Order, step: int) -> None:
         order.keys[i] = order.keys[i + 1]
     for i in range(step, length):
         order.live[i] = order.live[i + 1]
-    order.length[0] = length
+    order.state[LENGTH] = length
 
 
 @compiled
@@ -94,9 +94,9 @@ def forget(order: Order, k: int, key: int) -> None:
 
 @compiled
 def note(order: Order, k: int, key: int, added: bool) -> None:
-    i = order.edits[0]
-    order.edit_ops[i], order.edit_keys[i], order.edit_added[i] = k, key, added
-    order.edits[0] = i + 1
+    i = order.state[EDITS]
+    order.edits[i, 0], order.edits[i, 1], order.edits[i, 2] = k, key, added
+    order.state[EDITS] = i + 1
     order.work[0] += EDITED
 
 
@@ -105,3 +105,9 @@ def copy(source: Ints, target: Ints, length: int) -> None:
     """The first elements of an array."""
     for i in range(length):
         target[i] = source[i]
+
+
+@compiled
+def is_full(order: Order) -> bool:
+    """Is the list of edits full?"""
+    return bool(order.state[EDITS] >= order.edits.shape[0])

@@ -1,6 +1,7 @@
-"""A problem and an order of runs as arrays, for compiled code. Ops are program positions here, optional ones left out."""
+"""A problem and an order of runs as arrays, for compiled code. Ops are program positions, optional ones left out."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +32,16 @@ LOOKED = 1e-7
 
 
 class Tables(NamedTuple):
-    """What never changes. Lists of different lengths lie end to end: `reads[reads_at[k] : reads_at[k + 1]]`."""
+    """What never changes. Lists of different lengths lie in one array: list k is `reads[reads[k] : reads[k + 1]]`.
 
-    reads_at: Ints
+    Few arrays, since each is seven arguments of every compiled call, and compiling takes seconds as it is.
+    """
+
     reads: Ints
     """Storages that an op reads, residents left out, each once."""
-    writes_at: Ints
     writes: Ints
-    readers_at: Ints
+    touched: Ints
+    """Storages that an op reads, then those that it writes."""
     readers: Ints
     """Ops that read a storage."""
     maker: Ints
@@ -62,22 +65,21 @@ class Order(NamedTuple):
     keys: Ints
     live: Ints
     """Bytes alive at each step, residents left out."""
-    length: Ints
     runs: Ints
     """Per op the keys of its runs, rising."""
     counts: Ints
-    edit_keys: Ints
-    edit_ops: Ints
-    edit_added: Flags
+    """Per op how many these are."""
     edits: Ints
-    """How many runs came or went since the order was last marked; the three arrays before say which."""
-    old_ops: Ints
-    old_keys: Ints
-    old_live: Ints
-    old_length: Ints
-    """The order as it was marked."""
+    """Runs that came or went since the order was last marked: op, key, and 1 where it came."""
+    old: Ints
+    """Ops, keys and live as they were marked."""
+    state: Ints
+    """At LENGTH the steps of the order, at MARKED those of the marked one, at EDITS how many edits were made since."""
     work: Floats
     """Seconds that what was done takes, by fitted constants."""
+
+
+LENGTH, MARKED, EDITS = 0, 1, 2
 
 
 def tables_of(facts: Facts) -> Tables:
@@ -92,16 +94,11 @@ def tables_of(facts: Facts) -> Tables:
     again = [not problem.ops[o].once for o in program]
     reuses = [problem.reuses[o] for o in program]
     droppable = [s for s, k in sorted(facts.born.items()) if problem.sizes[s] and again[k] and readers[s]]
-    reads_at, flat_reads = _flat(reads)
-    writes_at, flat_writes = _flat([problem.writes[o] for o in program])
-    readers_at, flat_readers = _flat(readers)
     return Tables(
-        reads_at,
-        flat_reads,
-        writes_at,
-        flat_writes,
-        readers_at,
-        flat_readers,
+        reads=_flat(reads),
+        writes=_flat([problem.writes[o] for o in program]),
+        touched=_flat([[*some, *problem.writes[o]] for some, o in zip(reads, program, strict=True)]),
+        readers=_flat(readers),
         maker=_ints(facts.born.get(s, -1) for s in range(count)),
         sizes=_ints(problem.sizes),
         kept=_flags(problem.kept, count),
@@ -125,27 +122,19 @@ def order_of(facts: Facts, order: Sequence[int]) -> Order:
         ops=filled,
         keys=_zeros(size),
         live=_zeros(size),
-        length=_ints([len(ops)]),
         runs=np.zeros((facts.count, max(MOST_RUNS, 2 * most)), dtype=np.int64),
         counts=_zeros(facts.count),
-        edit_keys=_zeros(MOST_EDITS),
-        edit_ops=_zeros(MOST_EDITS),
-        edit_added=np.zeros(MOST_EDITS, dtype=np.bool_),
-        edits=_zeros(1),
-        old_ops=_zeros(size),
-        old_keys=_zeros(size),
-        old_live=_zeros(size),
-        old_length=_zeros(1),
+        edits=np.zeros((MOST_EDITS, 3), dtype=np.int64),
+        old=np.zeros((3, size), dtype=np.int64),
+        state=_ints([len(ops), 0, 0]),
         work=np.zeros(1, dtype=np.float64),
     )
 
 
-def _flat(lists: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
-    at, flat = [0], []
-    for some in lists:
-        flat.extend(some)
-        at.append(len(flat))
-    return _ints(at), _ints(flat)
+def _flat(lists: Sequence[Sequence[int]]) -> Ints:
+    """Where each list begins and the last ends, then the lists."""
+    lengths = accumulate((len(some) for some in lists), initial=len(lists) + 1)
+    return _ints([*lengths, *(value for some in lists for value in some)])
 
 
 def _ints(values: Iterable[int]) -> Ints:
