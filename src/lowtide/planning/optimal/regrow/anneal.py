@@ -90,7 +90,7 @@ def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: in
     saved = _ruin(tables, order, count, NEAR[np.random.randint(len(NEAR))])
     if saved < 0:
         return False
-    pool, most = 1 + np.random.randint(settings.pool), 1 + np.random.randint(settings.most)
+    pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
     ended, added = recreate(tables, order, room, DROPS + 2 * count, pool, most, chosen)
     if ended == FULL or (ended != FITS and excess == 0):
         return False

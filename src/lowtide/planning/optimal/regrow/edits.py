@@ -6,7 +6,7 @@ is taken away before an edit of an op that touches them and added again after it
 """
 
 from lowtide.planning.optimal.regrow.compiled import compiled
-from lowtide.planning.optimal.regrow.lookup import NEVER, last_needed, last_read, runs_around, step_of
+from lowtide.planning.optimal.regrow.lookup import NEVER, last_read, runs_around, step_of
 from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, is_full, learn, note, open_step
 from lowtide.planning.optimal.regrow.tables import LENGTH, Order, Tables
 
@@ -42,7 +42,7 @@ def insert(tables: Tables, order: Order, step: int, k: int) -> bool:
         if tables.taken[s]:
             continue
         made, remade = runs_around(order, k, key)
-        if last_needed(tables, order, s, made, remade) < key:
+        if last_read(tables, order, s, made, remade) < key:
             order.live[step] += tables.sizes[s]
         else:  # what was made before is needed no longer than its last read before this run
             _add(order, step_of(order, last_read(tables, order, s, made, key)) + 1, step, -tables.sizes[s])
@@ -66,7 +66,7 @@ def remove(tables: Tables, order: Order, step: int) -> bool:
         if tables.taken[s]:
             continue
         made, remade = runs_around(order, k, key)
-        if last_needed(tables, order, s, made, remade) > key:  # then what was made before must live on
+        if last_read(tables, order, s, made, remade) > key:  # then what was made before must live on
             _add(order, step_of(order, last_read(tables, order, s, made, key)) + 1, step, tables.sizes[s])
     close_step(order, step)
     _taken_over(tables, order, k, 1)
@@ -83,12 +83,10 @@ def contribute(tables: Tables, order: Order, s: int, sign: int) -> None:
     for i in range(order.counts[maker]):
         made = order.runs[maker, i]
         remade = order.runs[maker, i + 1] if i + 1 < order.counts[maker] else NEVER
-        needed = last_needed(tables, order, s, made, remade)
-        end = order.state[LENGTH]
-        if needed < NEVER:
-            end = step_of(order, needed)
-            if needed == made or tables.reuses[order.ops[end]] != s:
-                end += 1
+        needed = last_read(tables, order, s, made, remade)
+        end = step_of(order, needed)
+        if needed == made or tables.reuses[order.ops[end]] != s:
+            end += 1
         _add(order, step_of(order, made), end, size)
 
 
@@ -120,7 +118,7 @@ def _crossing(tables: Tables, order: Order, step: int, k: int) -> int:
     s = tables.reuses[here]
     if s >= 0 and not _touches(tables, k, s):
         made, remade = runs_around(order, tables.maker[s], key)
-        if last_needed(tables, order, s, made, remade) == key:
+        if last_read(tables, order, s, made, remade) == key:
             crossing += tables.sizes[s]
     return int(crossing)
 
@@ -134,7 +132,7 @@ def _reading(tables: Tables, order: Order, step: int, sign: int) -> None:
         if tables.taken[s]:
             continue
         made, remade = runs_around(order, tables.maker[s], key)
-        needed = last_needed(tables, order, s, made, remade)
+        needed = last_read(tables, order, s, made, remade)
         if needed < key:
             _add(order, step_of(order, needed) + 1, step + 1, sign * tables.sizes[s])
 

@@ -65,14 +65,6 @@ def runs_around(order: Order, k: int, key: int) -> tuple[int, int]:
 
 
 @compiled
-def last_needed(tables: Tables, order: Order, s: int, made: int, remade: int) -> int:
-    """Key up to which the instance made at one key and remade at another is needed; NEVER for what is kept."""
-    if remade == NEVER and tables.kept[s]:
-        return NEVER
-    return last_read(tables, order, s, made, remade)
-
-
-@compiled
 def highest(order: Order, start: int) -> int:
     """The step with most bytes alive; of several the first from `start` on, around the end."""
     length, live = order.state[LENGTH], order.live

@@ -8,7 +8,7 @@ from lowtide.planning.optimal.regrow.lookup import (
     NEVER,
     NONE,
     highest,
-    last_needed,
+    last_read,
     next_read,
     runs_around,
     step_of,
@@ -104,7 +104,7 @@ def _needed(
             if _among(tried, count, maker):
                 continue
             made, remade = runs_around(order, maker, until)
-            if last_needed(tables, order, read, made, remade) >= key:
+            if last_read(tables, order, read, made, remade) >= key:
                 continue
             if held + tables.sizes[read] <= lasting * tables.sizes[s]:
                 held += tables.sizes[read]
@@ -142,7 +142,7 @@ def is_unread(tables: Tables, order: Order, k: int, key: int) -> bool:
     """Does nobody want what the run at a key made?"""
     _, remade = runs_around(order, k, key + 1)
     for at in range(tables.writes[k], tables.writes[k + 1]):
-        if last_needed(tables, order, tables.writes[at], key, remade) > key:
+        if last_read(tables, order, tables.writes[at], key, remade) > key:
             return False
     return True
 

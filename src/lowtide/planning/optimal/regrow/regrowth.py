@@ -8,7 +8,7 @@ import numpy as np
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
-from lowtide.planning.optimal.regrow.tables import Ints, order_of, tables_of
+from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, tables_of
 from lowtide.planning.optimal.work import charge, meter
 
 SLICE = 0.1
@@ -49,7 +49,7 @@ class Regrowth:
 
     def grow(self, order: Sequence[int], taste: Taste, *, seconds: float, seed: int) -> Grown:
         """Walk from an order for so much work."""
-        state = order_of(self.facts, order)
+        state = order_of(self.facts, order, taste.most)
         size = state.ops.size
         best = Best(np.zeros(size, np.int64), np.zeros(1, np.int64), np.full(1, math.inf), np.zeros(2))
         time = self.facts.problem.base_time or 1.0
@@ -62,10 +62,9 @@ class Regrowth:
             walk(self.tables, state, best, settings, self.room, chosen, seed + round(done / SLICE), until, seconds)
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
-        return Grown(
-            self._ops(best.ops, best.length) if best.length[0] else None, self._ops(state.ops, state.state[:1])
-        )
+        return Grown(self._ops(best.ops, best.length[0]) or None, self._ops(state.ops, state.state[LENGTH]))
 
-    def _ops(self, positions: Ints, length: Ints) -> list[int]:
+    def _ops(self, positions: Ints, length: int) -> list[int]:
+        """Ops of the problem, without the one at the end that stands for what is kept."""
         program = self.facts.problem.program
-        return [program[k] for k in positions[: length[0]].tolist()]
+        return [program[k] for k in positions[: max(0, length - 1)].tolist()]

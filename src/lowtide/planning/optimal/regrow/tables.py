@@ -1,4 +1,8 @@
-"""A problem and an order of runs as arrays, for compiled code. Ops are program positions, optional ones left out."""
+"""A problem and an order of runs as arrays, for compiled code.
+
+Ops are program positions, optional ones left out. Behind the last op stands one more that takes no time and reads what
+must be kept: so what is kept is a value like any other, and can be dropped and made again at the end.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -19,8 +23,8 @@ LONGEST = 4
 """Longest order that is walked through, in lengths of the program, unless it begins longer."""
 MOST_RUNS = 32
 """Most runs of one op, unless an order begins with more."""
-MOST_EDITS = 256
-"""Most runs put in or taken out in one move."""
+LEAST_EDITS, EDITS_EACH = 128, 4
+"""Runs put in or taken out in one move at most, the second for each op that one drop may run."""
 
 
 MOVED = 1e-10
@@ -47,7 +51,6 @@ class Tables(NamedTuple):
     maker: Ints
     """The op that writes a storage, -1 for those that no op of the program writes."""
     sizes: Ints
-    kept: Flags
     taken: Flags
     """Storages that some op can take over in place: when they end depends on who reads them last."""
     droppable: Ints
@@ -87,44 +90,50 @@ def tables_of(facts: Facts) -> Tables:
     problem = facts.problem
     program, count = problem.program, len(problem.storages)
     reads = [sorted({s for s in problem.reads[o] if s in facts.born}) for o in program]
+    writes = [problem.writes[o] for o in program]
+    reads.append(sorted(s for s in problem.kept if s in facts.born))
+    writes.append(())
     readers: list[list[int]] = [[] for _ in range(count)]
     for k, storages in enumerate(reads):
         for s in storages:
             readers[s].append(k)
-    again = [not problem.ops[o].once for o in program]
-    reuses = [problem.reuses[o] for o in program]
+    again = [*(not problem.ops[o].once for o in program), False]
+    reuses = [*(problem.reuses[o] for o in program), -1]
     droppable = [s for s, k in sorted(facts.born.items()) if problem.sizes[s] and again[k] and readers[s]]
     return Tables(
         reads=_flat(reads),
-        writes=_flat([problem.writes[o] for o in program]),
-        touched=_flat([[*some, *problem.writes[o]] for some, o in zip(reads, program, strict=True)]),
+        writes=_flat(writes),
+        touched=_flat([[*some, *others] for some, others in zip(reads, writes, strict=True)]),
         readers=_flat(readers),
         maker=_ints(facts.born.get(s, -1) for s in range(count)),
         sizes=_ints(problem.sizes),
-        kept=_flags(problem.kept, count),
         taken=_flags((s for s in reuses if s >= 0), count),
         droppable=_ints(droppable),
-        times=np.array([problem.times[o] for o in program], dtype=np.float64),
-        workspaces=_ints(problem.workspaces[o] for o in program),
+        times=np.array([*(problem.times[o] for o in program), 0.0], dtype=np.float64),
+        workspaces=_ints([*(problem.workspaces[o] for o in program), 0]),
         reuses=_ints(reuses),
         again=np.array(again, dtype=np.bool_),
     )
 
 
-def order_of(facts: Facts, order: Sequence[int]) -> Order:
-    """The arrays of an order, its optional runs left out. Keys, runs and bytes are filled in by compiled code."""
-    ops = _ints(facts.position[o] for o in order if facts.position[o] >= 0)
-    size = max(LONGEST * facts.count, len(ops) + facts.count) + MOST_EDITS
-    most = int(np.bincount(ops).max())
+def order_of(facts: Facts, order: Sequence[int], most: int) -> Order:
+    """The arrays of an order, its optional runs left out, for drops that run `most` ops again.
+
+    Keys, runs and bytes are filled in by compiled code.
+    """
+    ops = _ints([*(facts.position[o] for o in order if facts.position[o] >= 0), facts.count])
+    edits = LEAST_EDITS + EDITS_EACH * most
+    size = max(LONGEST * facts.count, len(ops) + facts.count) + edits
+    runs = int(np.bincount(ops).max())
     filled = _zeros(size)
     filled[: len(ops)] = ops
     return Order(
         ops=filled,
         keys=_zeros(size),
         live=_zeros(size),
-        runs=np.zeros((facts.count, max(MOST_RUNS, 2 * most)), dtype=np.int64),
-        counts=_zeros(facts.count),
-        edits=np.zeros((MOST_EDITS, 3), dtype=np.int64),
+        runs=np.zeros((facts.count + 1, max(MOST_RUNS, 2 * runs)), dtype=np.int64),
+        counts=_zeros(facts.count + 1),
+        edits=np.zeros((edits, 3), dtype=np.int64),
         old=np.zeros((3, size), dtype=np.int64),
         state=_ints([len(ops), 0, 0]),
         work=np.zeros(1, dtype=np.float64),
