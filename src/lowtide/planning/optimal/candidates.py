@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from lowtide.planning.optimal.alike import Intervals, own_storages, repeats
-from lowtide.planning.optimal.anneal import Annealing
 from lowtide.planning.optimal.beam import Beam
 from lowtide.planning.optimal.blocks import Blocks, find_blocks, find_narrow_blocks
 from lowtide.planning.optimal.chain import Chain
@@ -17,12 +17,25 @@ from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
 from lowtide.planning.optimal.passes import Passes
+from lowtide.planning.optimal.regrow.taste import Taste
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.work import STEP, charge
 from lowtide.planning.policies import BudgetInfeasible, policy
 
-ANNEALING_LEFT = 0.25
-"""Share of the time that annealing leaves to what comes after it."""
+if TYPE_CHECKING:
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+
+TASTES = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.0, cold=0.01))
+"""How walks from the best order go, one after the other."""
+
+FIRST = tuple(
+    Taste(hot=hot, cold=0.01, most=most, weight=weight)
+    for hot, most, weight in ((1.0, 40, 10.0), (3.0, 40, 1.0), (3.0, 100, 1.0), (1.0, 40, 10.0), (1.0, 12, 10.0))
+)
+"""How walks go where no order within the budget is known."""
+
+WALKS = 1000
+"""Between the seeds of two walks: a walk takes one for each part of its work."""
 
 NESTED_LEFT = 0.6
 """Share of the time left that the dynamic program over small blocks leaves to what comes after it."""
@@ -206,32 +219,32 @@ def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
         best.offer(order, f"a beam of {width}")
 
 
-def from_annealing(best: Incumbent) -> None:
-    """Small problems by simulated annealing: first for a fit, with excess ever dearer, then cooler from the best."""
-    facts = best.facts
-    moves = min(30_000, 3_000_000 // facts.count)
+def from_regrowth(best: Incumbent, share: float) -> None:
+    """Ruin and recreate from the best order, or towards a first one within the budget, for a share of all the work."""
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth  # compiled code is loaded only where it is used
 
-    fits = False
+    seconds = min(share * best.whole, best.left())
+    if best.closed or seconds <= 0:
+        return
+    regrowth = Regrowth(best.facts, best.budget)
+    if best.order is None:
+        _first_fit(best, regrowth, seconds)
+    else:
+        taste = TASTES[best.walks % len(TASTES)]
+        best.walks += 1
+        grown = regrowth.grow(best.order, taste, seconds=seconds, seed=best.seed + WALKS * best.walks)
+        if grown.best is not None:
+            best.offer(grown.best, "ruin and recreate")
 
-    def late() -> bool:
-        return best.left() < ANNEALING_LEFT * best.whole
 
-    for attempt, (weight, hot) in enumerate(((0.5, 0.02), (2.0, 0.02), (4.0, 0.1), (4.0, 0.1), (10.0, 0.3))):
-        if best.closed or late() or (fits and attempt > 1):
-            break
-        annealing = Annealing(facts, best.budget, best.seed + attempt)
-        annealing.begin(facts.problem.program)
-        annealing.run(moves, weight=weight, hot=hot, cold=hot / 1000, enough=late)
-        best.offer(annealing.best or annealing.least_order, "annealing")
-        fits = fits or annealing.best is not None
-    for attempt in range(4):
-        if best.closed or best.order is None or late():
-            break
-        annealing = Annealing(facts, best.budget, best.seed + 100 + attempt)
-        annealing.begin(best.order)
-        annealing.run(moves, weight=2.0, hot=(0.005, 0.02, 0.002, 0.01)[attempt], cold=1e-5, enough=late)
-        if annealing.best is not None:
-            best.offer(annealing.best, "annealing from the best")
+def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
+    """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
+    for attempt, taste in enumerate(FIRST):
+        start = best.floor_order if attempt % 2 else best.facts.problem.program
+        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * attempt)
+        best.offer(grown.best or grown.last, "ruin and recreate from nothing")
+        if best.order is not None:
+            return
 
 
 def _spans(count: int, lengths: Sequence[int]) -> Iterator[Span]:

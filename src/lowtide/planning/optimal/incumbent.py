@@ -34,6 +34,8 @@ class Incumbent:
     """No order within the budget has less extra time."""
     rounds: int = 0
     """How often improvement was begun: each time with other ranges."""
+    walks: int = 0
+    """How often ruin and recreate was begun: each time another way."""
     floor: int = 0
     floor_order: list[int] = field(default_factory=list)
 

@@ -2,12 +2,12 @@
 
 from lowtide.planning.optimal.candidates import (
     byte_price,
-    from_annealing,
     from_beam,
     from_chain,
     from_instants,
     from_nested,
     from_policies,
+    from_regrowth,
     from_stages,
 )
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
@@ -30,9 +30,13 @@ BOUNDING = 0.15
 PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
 """Parts of the room that nested blocks are solved for."""
 SMALL = 400
-"""Most ops of a program for which every instant is tried and annealing pays."""
+"""Most ops of a program for which every instant is tried."""
 LARGE = 4000
 """Most ops of a program for which several instants pay, and the repair of many nested plans."""
+GROWING, GROWING_LITTLE = 0.2, 0.03
+"""Shares of all the work for one walk of ruin and recreate, where the gap is wide and where it is not."""
+LEFT = 0.3
+"""Share of the work that must be left for another round of improvement."""
 TRACED = 12
 """Ops of which it is tried to prove that their inputs cannot be at hand together."""
 CUT = "cut off by the clock: another run may differ"
@@ -90,6 +94,7 @@ def search(best: Incumbent) -> str:
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     if best.order is None or (facts.count <= LARGE and best.far):
         from_beam(best, (1,))
+    from_regrowth(best, GROWING if best.far else GROWING_LITTLE)
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
         from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)
@@ -97,8 +102,6 @@ def search(best: Incumbent) -> str:
         from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
     bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
     best.meter.whole -= bounding
-    if facts.count <= SMALL:
-        from_annealing(best)
     price = byte_price(best, top)
     percents = PERCENTS if facts.count <= LARGE else PERCENTS[:3]  # their repair takes long
     nested = [from_nested(best, 32, price, percents)]
@@ -108,13 +111,12 @@ def search(best: Incumbent) -> str:
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, seconds=share * best.left())
-    improve(best)
+    _improve(best)
     best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
-    while facts.count <= SMALL and best.order is not None and not best.closed and best.left() > 0.3 * best.whole:
+    while best.order is not None and not best.closed and best.left() > LEFT * best.whole:
         before = best.extra
-        from_annealing(best)
-        improve(best)
+        _improve(best)
         if best.extra >= before:
             break
     if best.closed:
@@ -122,6 +124,16 @@ def search(best: Incumbent) -> str:
     if best.meter.cut:
         return CUT
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
+
+
+def _improve(best: Incumbent) -> None:
+    """Ranges of the best order solved anew, between two walks of ruin and recreate: long ones where the gap is wide."""
+    share = GROWING if best.far else GROWING_LITTLE
+    from_regrowth(best, share)
+    best.meter.whole -= share * best.whole
+    improve(best)
+    best.meter.whole += share * best.whole
+    from_regrowth(best, share)
 
 
 def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:

@@ -21,6 +21,8 @@ NEAR = (4, 4, 4, 20, 20, 20, 100, 100, 100)
 """Steps from the first of them within which the others are drawn."""
 DROPS = 4
 """Values that may be dropped to make the order fit again, beyond two for each run that was taken out."""
+MANY_DROPS = 60
+"""Values that may be dropped in one move while the order does not fit."""
 KEYS = 200
 """Moves after which steps get new keys."""
 
@@ -43,7 +45,7 @@ class Settings(NamedTuple):
     cold: float
     """Worsening that is accepted with probability 1 / e, at the start and at the end."""
     weight: float
-    """What all of the room in excess at one step costs, while the order does not fit."""
+    """What a byte in excess at one step costs, while the order does not fit."""
     pool: int
     """Most drops that are compared before one is made."""
     most: int
@@ -91,12 +93,12 @@ def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: in
     if saved < 0:
         return False
     pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
-    ended, added = recreate(tables, order, room, DROPS + 2 * count, pool, most, chosen)
+    ended, added = recreate(tables, order, room, DROPS + 2 * count if excess == 0 else MANY_DROPS, pool, most, chosen)
     if ended == FULL or (ended != FITS and excess == 0):
         return False
     after = extra - saved + added
     over = 0 if ended == FITS else _excess(order, room)
-    worse = after - extra + settings.weight * (over - excess) / room
+    worse = after - extra + settings.weight * (over - excess)
     if (excess == 0 or over > 0) and worse > 0 and np.random.random() >= math.exp(-worse / heat):
         return False
     best.now[0], best.now[1] = after, over

@@ -3,24 +3,26 @@
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from numba import njit
+
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+"""No check of divisors. References to arrays are not counted (`_nrt`, which numba's types do not list): none is made in
+compiled code, and counting them at every call takes most of the time."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """A function that only compiled ones call, without the wrappers that Python would need.
-
-    Arrays are not counted (`_nrt`): none is made here, and counting them at every call takes most of the time.
-    """
-    return cast(F, njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
+    """A function that only compiled ones call, without the wrappers that Python would need."""
+    options: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, njit(function, **options))
 
 
 def entry(function: F) -> F:
     """A function that Python calls; compiled, it is kept on disk, beside its source or in the user's cache folder."""
-    return cast(F, njit(error_model="numpy", _nrt=False, cache=True)(function))
+    return cast(F, njit(function, cache=True, **OPTIONS))
 
 
 def sources() -> str:

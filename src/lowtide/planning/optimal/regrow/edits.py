@@ -8,7 +8,7 @@ is taken away before an edit of an op that touches them and added again after it
 from lowtide.planning.optimal.regrow.compiled import compiled
 from lowtide.planning.optimal.regrow.lookup import NEVER, last_read, runs_around, step_of
 from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, is_full, learn, note, open_step
-from lowtide.planning.optimal.regrow.tables import LENGTH, Order, Tables
+from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables
 
 
 @compiled
@@ -139,6 +139,7 @@ def _reading(tables: Tables, order: Order, step: int, sign: int) -> None:
 
 @compiled
 def _add(order: Order, start: int, end: int, size: int) -> None:
+    order.work[0] += MOVED * max(0, end - start)
     live = order.live[start:end]
     for i in range(live.size):
         live[i] += size

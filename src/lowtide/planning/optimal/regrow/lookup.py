@@ -1,13 +1,11 @@
 """Where things stand in an order of runs: steps by key, who reads a value when, between which runs a key lies."""
 
-import numpy as np
-
 from lowtide.planning.optimal.regrow.compiled import compiled
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables
 
-NEVER = np.int64(1 << 60)
+NEVER = 1 << 60
 """A key behind every other."""
-NONE = np.int64(-1)
+NONE = -1
 """A key before every other."""
 
 

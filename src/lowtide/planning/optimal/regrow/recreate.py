@@ -98,6 +98,7 @@ def _needed(
     while i < count:
         k = tried[i]
         i += 1
+        order.work[0] += LOOKED
         for at in range(tables.reads[k], tables.reads[k + 1]):
             read = tables.reads[at]
             maker = tables.maker[read]
@@ -114,7 +115,6 @@ def _needed(
             tried[count] = maker
             count += 1
             time += tables.times[maker]
-    order.work[0] += LOOKED * count
     return count, time, tables.sizes[s] - held
 
 

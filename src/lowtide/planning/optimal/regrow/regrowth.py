@@ -9,6 +9,7 @@ import numpy as np
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
 from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, tables_of
+from lowtide.planning.optimal.regrow.taste import Taste
 from lowtide.planning.optimal.work import charge, meter
 
 SLICE = 0.1
@@ -25,21 +26,6 @@ class Grown:
     """The order at its end, which may be over the budget."""
 
 
-@dataclass(frozen=True)
-class Taste:
-    """How a walk goes. Heat and weight are in units that fit any problem."""
-
-    hot: float
-    cold: float
-    """Worsening that is accepted with probability 1 / e at the start and at the end, in mean times of an op."""
-    pool: int = 12
-    """Most drops that are compared before one is made."""
-    most: int = 12
-    """Most ops that one drop runs again."""
-    weight: float = 10.0
-    """What all of the room in excess at one step costs while the order does not fit, in times of the program."""
-
-
 class Regrowth:
     """A problem and a budget, ready to walk from any order."""
 
@@ -49,12 +35,15 @@ class Regrowth:
 
     def grow(self, order: Sequence[int], taste: Taste, *, seconds: float, seed: int) -> Grown:
         """Walk from an order for so much work."""
+        if not self.tables.droppable.size:
+            return Grown(None, list(order))
         state = order_of(self.facts, order, taste.most)
         size = state.ops.size
         best = Best(np.zeros(size, np.int64), np.zeros(1, np.int64), np.full(1, math.inf), np.zeros(2))
         time = self.facts.problem.base_time or 1.0
         heat = time / self.facts.count
-        settings = Settings(taste.hot * heat, taste.cold * heat, taste.weight * time, taste.pool, taste.most)
+        weight = taste.weight * time / max(1, self.room)
+        settings = Settings(taste.hot * heat, taste.cold * heat, weight, taste.pool, taste.most)
         chosen = np.zeros(2 * taste.most, np.int64)
         done = 0.0
         while done < seconds and not meter().late():

@@ -23,15 +23,15 @@ LONGEST = 4
 """Longest order that is walked through, in lengths of the program, unless it begins longer."""
 MOST_RUNS = 32
 """Most runs of one op, unless an order begins with more."""
-LEAST_EDITS, EDITS_EACH = 128, 4
+LEAST_EDITS, EDITS_EACH = 512, 8
 """Runs put in or taken out in one move at most, the second for each op that one drop may run."""
 
 
-MOVED = 1e-10
+MOVED = 6e-10
 """Seconds that moving or looking at one element of the order takes."""
-EDITED = 1e-7
+EDITED = 2.5e-6
 """Seconds that an edit takes beyond what it moves."""
-LOOKED = 1e-7
+LOOKED = 2.5e-8
 """Seconds that looking at a value that could be dropped takes, per op that would run again."""
 
 
