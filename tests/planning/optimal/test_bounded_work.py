@@ -7,9 +7,8 @@ import pytest
 
 from lowtide.planning.optimal import candidates, incumbent, plan, search
 from lowtide.planning.optimal.beam import Beam
-from lowtide.planning.optimal.candidates import LONG
 from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.incumbent import LONG, Incumbent
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.work import Meter, charge, metered

@@ -12,7 +12,7 @@ from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
 from lowtide.planning.optimal.groups import group_options
-from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.incumbent import LONG, Incumbent
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
@@ -48,9 +48,6 @@ BEAM = 0.4
 
 INSTANTS = 0.05
 """Share of the work left that ever more instants may take where the best plan is far from the bound."""
-
-LONG = 4
-"""Lengths of the program from which on another policy's order is taken as it is: pruning it would take all the work."""
 
 FINER, FINE = (8, 4, 2), 0.1
 """Parts of a percent that a table may have per level, and the share of what is left that it may take for them."""
@@ -227,7 +224,7 @@ def from_regrowth(best: Incumbent, share: float) -> None:
     if best.closed or seconds <= 0:
         return
     regrowth = Regrowth(best.facts, best.budget)
-    if best.order is None:
+    if best.order is None or best.is_long:
         _first_fit(best, regrowth, seconds)
     else:
         taste = TASTES[best.walks % len(TASTES)]
@@ -240,10 +237,10 @@ def from_regrowth(best: Incumbent, share: float) -> None:
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
     for attempt, taste in enumerate(FIRST):
-        start = best.floor_order if attempt % 2 else best.facts.problem.program
+        least = attempt % 2 and len(best.floor_order) < LONG * best.facts.count
+        start = best.floor_order if least else best.facts.problem.program
         grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * attempt)
-        best.offer(grown.best or grown.last, "ruin and recreate from nothing")
-        if best.order is not None:
+        if best.offer(grown.best or grown.last, "ruin and recreate from nothing"):
             return
 
 

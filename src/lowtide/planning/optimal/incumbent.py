@@ -14,6 +14,8 @@ from lowtide.planning.optimal.work import Meter
 
 WIDE = 0.03
 """Gap, as a share of the program's time, that counts as far."""
+LONG = 4
+"""Lengths of the program from which on an order is taken as it is: pruning it would take all the work."""
 FAR = 0.3
 """Share of the room by which an order may exceed it and still be worth a long repair."""
 
@@ -53,6 +55,11 @@ class Incumbent:
     def far(self) -> bool:
         """Is the best order so far from the bound that another kind of order should be tried?"""
         return self.extra - self.bound > WIDE * self.facts.problem.base_time
+
+    @property
+    def is_long(self) -> bool:
+        """Is the best order so long that working on it would take all the work?"""
+        return self.order is not None and len(self.order) >= LONG * self.facts.count
 
     def left(self) -> float:
         """Work that may still be done."""

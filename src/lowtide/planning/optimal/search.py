@@ -94,7 +94,8 @@ def search(best: Incumbent) -> str:
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     if best.order is None or (facts.count <= LARGE and best.far):
         from_beam(best, (1,))
-    from_regrowth(best, GROWING if best.far else GROWING_LITTLE)
+    if best.order is None or best.is_long:
+        from_regrowth(best, GROWING)
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
         from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)
@@ -107,6 +108,8 @@ def search(best: Incumbent) -> str:
     nested = [from_nested(best, 32, price, percents)]
     if best.left() > 0.5 * best.whole:
         nested.append(from_nested(best, 64, price, percents))
+    if best.far:
+        from_regrowth(best, GROWING)
     if not any(nested):
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
@@ -127,9 +130,8 @@ def search(best: Incumbent) -> str:
 
 
 def _improve(best: Incumbent) -> None:
-    """Ranges of the best order solved anew, between two walks of ruin and recreate: long ones where the gap is wide."""
+    """Ranges of the best order solved anew, then ruin and recreate: long where the gap is wide."""
     share = GROWING if best.far else GROWING_LITTLE
-    from_regrowth(best, share)
     best.meter.whole -= share * best.whole
     improve(best)
     best.meter.whole += share * best.whole

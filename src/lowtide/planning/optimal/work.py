@@ -1,6 +1,6 @@
 """Work instead of seconds: the search is cut by counts of what it has done, so that every run of it ends alike.
 
-The parts charge what they do (LP iterations, annealing moves, steps looked at) in seconds of a modest machine. Whoever
+The parts charge what they do (LP iterations, edits of orders, steps looked at) in seconds of a modest machine. Whoever
 asks how much is left gets the same answer on every run. The clock is only a guard behind it: where it cuts, the meter
 says so, since then another run may differ.
 """

@@ -52,7 +52,7 @@ def test_shorter_than_the_repaired_program(count: int, share: float) -> None:
 
 def test_finds_a_first_order_within_the_budget() -> None:
     problem = random_layers(60, seed=1)
-    facts, budget = Facts(problem), _budget(problem, 0.6)
+    facts, budget = Facts(problem), _budget(problem, 0.5)
     assert repair(facts, problem.program, budget) is None
     grown = Regrowth(facts, budget).grow(problem.program, Taste(hot=1, cold=0.01, most=40), seconds=0.5, seed=0)
     assert grown.best is not None
