@@ -29,10 +29,17 @@ TASTES = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.0,
 """How walks from the best order go, one after the other."""
 
 FIRST = tuple(
-    Taste(hot=hot, cold=0.01, most=most, weight=weight)
-    for hot, most, weight in ((1.0, 40, 10.0), (3.0, 40, 1.0), (3.0, 100, 1.0), (1.0, 40, 10.0), (1.0, 12, 10.0))
+    (share, Taste(hot=1.0, cold=0.01, pool=pool, most=most))
+    for share, pool, most in (
+        (0.05, 12, 40),
+        (0.05, 3, 40),
+        (0.1, 40, 40),
+        (0.1, 12, 100),
+        (0.2, 12, 40),
+        (0.5, 40, 40),
+    )
 )
-"""How walks go where no order within the budget is known."""
+"""Walks where no order within the budget is known, with shares of the work for all of them: short ones often suffice."""
 
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""
@@ -236,11 +243,11 @@ def from_regrowth(best: Incumbent, share: float) -> None:
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
-    for attempt, taste in enumerate(FIRST):
+    for attempt, (share, taste) in enumerate(FIRST):
         least = attempt % 2 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
-        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * attempt)
-        if best.offer(grown.best or grown.last, "ruin and recreate from nothing"):
+        grown = regrowth.grow(start, taste, seconds=share * seconds, seed=best.seed + WALKS * attempt)
+        if best.offer(grown.best or grown.last, "ruin and recreate from the program"):
             return
 
 

@@ -92,10 +92,10 @@ def search(best: Incumbent) -> str:
         if outcome.decision is not None:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
+    if best.order is None:
+        from_regrowth(best, GROWING)
     if best.order is None or (facts.count <= LARGE and best.far):
         from_beam(best, (1,))
-    if best.order is None or best.is_long:
-        from_regrowth(best, GROWING)
     top = ranked[0][1]
     if facts.count <= SMALL:  # ever more instants, which may end with the best there is
         from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)

@@ -11,7 +11,7 @@ from lowtide.planning.optimal.regrow.compiled import compiled, entry, sources
 from lowtide.planning.optimal.regrow.edits import begin
 from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
 from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
-from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Floats, Ints, Order, Tables
+from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Floats, Ints, Order, Scratch, Tables
 
 DRAWS = 30
 """Steps that are drawn at most to find a run that can be taken out."""
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
     """Most ops that one drop runs again."""
 
 
-Walk = Callable[[Tables, Order, Best, Settings, int, Ints, int, float, float], None]
+Walk = Callable[[Tables, Order, Best, Settings, int, Scratch, int, float, float], None]
 
 
 @compiled
@@ -85,7 +85,9 @@ def _excess(order: Order, room: int) -> int:
 
 
 @compiled
-def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: int, heat: float, chosen: Ints) -> bool:
+def _move(
+    tables: Tables, order: Order, best: Best, settings: Settings, room: int, heat: float, scratch: Scratch
+) -> bool:
     """Ruin, recreate, and say whether to accept what came of it."""
     extra, excess = best.now
     count = FEW[np.random.randint(len(FEW))]
@@ -93,7 +95,7 @@ def _move(tables: Tables, order: Order, best: Best, settings: Settings, room: in
     if saved < 0:
         return False
     pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
-    ended, added = recreate(tables, order, room, DROPS + 2 * count if excess == 0 else MANY_DROPS, pool, most, chosen)
+    ended, added = recreate(tables, order, room, DROPS + 2 * count if excess == 0 else MANY_DROPS, pool, most, scratch)
     if ended == FULL or (ended != FITS and excess == 0):
         return False
     after = extra - saved + added
@@ -122,7 +124,7 @@ def _kept_with(digest: str) -> Walk:
         best: Best,
         settings: Settings,
         room: int,
-        chosen: Ints,
+        scratch: Scratch,
         seed: int,
         until: float,
         whole: float,
@@ -138,7 +140,7 @@ def _kept_with(digest: str) -> Walk:
         while order.work[0] < until:
             heat = settings.hot * (settings.cold / settings.hot) ** (order.work[0] / whole)
             mark(order)
-            if _move(tables, order, best, settings, room, heat, chosen):
+            if _move(tables, order, best, settings, room, heat, scratch):
                 _remember(order, best)
             else:
                 undo(order)

@@ -13,7 +13,7 @@ from lowtide.planning.optimal.regrow.lookup import (
     runs_around,
     step_of,
 )
-from lowtide.planning.optimal.regrow.tables import EDITS, LENGTH, LOOKED, Ints, Order, Tables
+from lowtide.planning.optimal.regrow.tables import EDITS, LENGTH, LOOKED, Ints, Order, Scratch, Tables
 
 FITS, STUCK, FULL = 0, 1, 2
 """How it ended: within the room; nothing more to drop, or enough tried; no place in the arrays."""
@@ -30,7 +30,7 @@ DRAWS, DRAWS_EACH = 100, 20
 
 @compiled
 def recreate(
-    tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, chosen: Ints
+    tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, scratch: Scratch
 ) -> tuple[int, float]:
     """Drop values until the order fits; how it ended and the time added.
 
@@ -41,16 +41,16 @@ def recreate(
         worst = highest(order, np.random.randint(order.state[LENGTH]))
         if order.live[worst] <= room:
             return FITS, added
-        s, count = _choose(tables, order, order.keys[worst], order.live[worst] - room, pool, most, chosen)
+        s, count = _choose(tables, order, order.keys[worst], order.live[worst] - room, pool, most, scratch)
         if s < 0:
             return STUCK, added
         key = order.keys[worst]
         until = next_read(tables, order, s, key)
         before, _ = runs_around(order, tables.maker[s], key)
         for i in range(count):
-            if not insert(tables, order, step_of(order, until), chosen[i]):
+            if not insert(tables, order, step_of(order, until), scratch.chosen[i]):
                 return FULL, added
-            added += tables.times[chosen[i]]
+            added += tables.times[scratch.chosen[i]]
         if before != order.runs[tables.maker[s], 0] and is_unread(tables, order, tables.maker[s], before):
             freed = take_out(tables, order, step_of(order, before))
             if freed < 0:
@@ -61,24 +61,25 @@ def recreate(
 
 
 @compiled
-def _choose(tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, chosen: Ints) -> tuple[int, int]:
-    """The value to drop at a key, -1 for none, and how many ops make it again: the first of `chosen`, as they run."""
+def _choose(
+    tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, scratch: Scratch
+) -> tuple[int, int]:
+    """The value to drop at a key, -1 for none, and how many ops make it again: the first that are chosen, as they run."""
     best, count, price, found = -1, 0, np.inf, 0
-    tried = chosen[chosen.size // 2 :]
     for _ in range(DRAWS + DRAWS_EACH * pool):
         s = tables.droppable[np.random.randint(tables.droppable.size)]
-        order.work[0] += LOOKED
+        order.work[0] += LOOKED * order.state[LENGTH] / order.counts.size
         made, remade = runs_around(order, tables.maker[s], key)
         until = next_read(tables, order, s, key)
         if made < 0 or until in (key, NEVER) or remade <= until:
             continue
         found += 1
-        needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, tried)
+        needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, scratch)
         if needed > 0:
             asked = (time + SMALLEST) / min(gained, excess) * (1.0 + NOISE * np.random.random())
             if asked < price:
                 best, count, price = s, needed, asked
-                _rising(tried, chosen, needed)
+                _rising(scratch.tried, scratch.chosen, needed)
         if found >= pool:
             break
     return best, count
@@ -86,23 +87,26 @@ def _choose(tables: Tables, order: Order, key: int, excess: int, pool: int, most
 
 @compiled
 def _needed(
-    tables: Tables, order: Order, s: int, key: int, until: int, lasting: float, most: int, tried: Ints
+    tables: Tables, order: Order, s: int, key: int, until: int, lasting: float, most: int, scratch: Scratch
 ) -> tuple[int, float, float]:
     """Ops to run again before `until` so that a storage need not lie idle at `key`: how many, their time, bytes gained.
 
     Inputs that are not there have to live on over the key, as long as they take no more than the share `lasting` of the
     storage's bytes, or are made again in turn. None where that takes more than `most`, or what cannot run again.
     """
+    tried, seen = scratch.tried, scratch.seen
     tried[0] = tables.maker[s]
+    seen[-1] += 1  # another set
+    seen[tried[0]] = seen[-1]
     count, i, time, held = 1, 0, tables.times[tried[0]], 0.0
     while i < count:
         k = tried[i]
         i += 1
-        order.work[0] += LOOKED
+        order.work[0] += LOOKED * order.state[LENGTH] / order.counts.size
         for at in range(tables.reads[k], tables.reads[k + 1]):
             read = tables.reads[at]
             maker = tables.maker[read]
-            if _among(tried, count, maker):
+            if seen[maker] == seen[-1]:
                 continue
             made, remade = runs_around(order, maker, until)
             if last_read(tables, order, read, made, remade) >= key:
@@ -112,18 +116,10 @@ def _needed(
                 continue
             if not tables.again[maker] or count >= most:
                 return 0, 0.0, 0.0
-            tried[count] = maker
+            tried[count], seen[maker] = maker, seen[-1]
             count += 1
             time += tables.times[maker]
     return count, time, tables.sizes[s] - held
-
-
-@compiled
-def _among(ops: Ints, count: int, k: int) -> bool:
-    found = False
-    for i in range(count):
-        found = found or ops[i] == k
-    return found
 
 
 @compiled

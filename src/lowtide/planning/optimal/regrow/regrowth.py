@@ -8,7 +8,7 @@ import numpy as np
 
 from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
-from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, tables_of
+from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, scratch_for, tables_of
 from lowtide.planning.optimal.regrow.taste import Taste
 from lowtide.planning.optimal.work import charge, meter
 
@@ -44,11 +44,11 @@ class Regrowth:
         heat = time / self.facts.count
         weight = taste.weight * time / max(1, self.room)
         settings = Settings(taste.hot * heat, taste.cold * heat, weight, taste.pool, taste.most)
-        chosen = np.zeros(2 * taste.most, np.int64)
+        scratch = scratch_for(self.facts, taste.most)
         done = 0.0
         while done < seconds and not meter().late():
             until = min(done + SLICE, seconds)
-            walk(self.tables, state, best, settings, self.room, chosen, seed + round(done / SLICE), until, seconds)
+            walk(self.tables, state, best, settings, self.room, scratch, seed + round(done / SLICE), until, seconds)
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
         return Grown(self._ops(best.ops, best.length[0]) or None, self._ops(state.ops, state.state[LENGTH]))

@@ -32,7 +32,7 @@ MOVED = 6e-10
 EDITED = 2.5e-6
 """Seconds that an edit takes beyond what it moves."""
 LOOKED = 2.5e-8
-"""Seconds that looking at a value that could be dropped takes, per op that would run again."""
+"""Seconds that looking at a value that could be dropped takes, per op that would run again and runs that ops have."""
 
 
 class Tables(NamedTuple):
@@ -83,6 +83,20 @@ class Order(NamedTuple):
 
 
 LENGTH, MARKED, EDITS = 0, 1, 2
+
+
+class Scratch(NamedTuple):
+    """Sets of ops that are being chosen."""
+
+    chosen: Ints
+    tried: Ints
+    seen: Ints
+    """Per op, and behind the last for nobody: the number of the set that it was last put into."""
+
+
+def scratch_for(facts: Facts, most: int) -> Scratch:
+    """For sets of at most `most` ops."""
+    return Scratch(_zeros(most), _zeros(most), _zeros(facts.count + 1))
 
 
 def tables_of(facts: Facts) -> Tables:
