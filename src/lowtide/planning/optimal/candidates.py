@@ -25,8 +25,11 @@ from lowtide.planning.policies import BudgetInfeasible, policy
 if TYPE_CHECKING:
     from lowtide.planning.optimal.regrow.regrowth import Regrowth
 
-TASTES = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.0, cold=0.01))
+ONWARD = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.5, cold=0.01))
 """How walks from the best order go, one after the other."""
+
+ANEW = (Taste(hot=10.0, cold=0.01, most=40), Taste(hot=3.0, cold=0.01), Taste(hot=10.0, cold=0.01, pool=3))
+"""How walks from the program go: hot, since where they begin is of no worth."""
 
 FIRST = tuple(
     (share, Taste(hot=1.0, cold=0.01, pool=pool, most=most))
@@ -39,7 +42,7 @@ FIRST = tuple(
         (0.5, 40, 40),
     )
 )
-"""Walks where no order within the budget is known, with shares of the work for all of them: short ones often suffice."""
+"""Walks where no order within the budget is known, with their shares of the work: short ones often suffice."""
 
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""
@@ -223,8 +226,8 @@ def from_beam(best: Incumbent, widths: Sequence[int]) -> None:
         best.offer(order, f"a beam of {width}")
 
 
-def from_regrowth(best: Incumbent, share: float) -> None:
-    """Ruin and recreate from the best order, or towards a first one within the budget, for a share of all the work."""
+def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
+    """Ruin and recreate for a share of all the work: from the best order or anew, towards a first one where none is."""
     from lowtide.planning.optimal.regrow.regrowth import Regrowth  # compiled code is loaded only where it is used
 
     seconds = min(share * best.whole, best.left())
@@ -233,12 +236,13 @@ def from_regrowth(best: Incumbent, share: float) -> None:
     regrowth = Regrowth(best.facts, best.budget)
     if best.order is None or best.is_long:
         _first_fit(best, regrowth, seconds)
-    else:
-        taste = TASTES[best.walks % len(TASTES)]
-        best.walks += 1
-        grown = regrowth.grow(best.order, taste, seconds=seconds, seed=best.seed + WALKS * best.walks)
-        if grown.best is not None:
-            best.offer(grown.best, "ruin and recreate")
+        return
+    tastes = ANEW if anew else ONWARD
+    start = best.facts.problem.program if anew else best.order
+    grown = regrowth.grow(start, tastes[best.walks % len(tastes)], seconds=seconds, seed=best.seed + WALKS * best.walks)
+    best.walks += 1
+    if grown.best is not None:
+        best.offer(grown.best, "ruin and recreate, anew" if anew else "ruin and recreate")
 
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
@@ -247,7 +251,7 @@ def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
         least = attempt % 2 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
         grown = regrowth.grow(start, taste, seconds=share * seconds, seed=best.seed + WALKS * attempt)
-        if best.offer(grown.best or grown.last, "ruin and recreate from the program"):
+        if best.offer(grown.best or grown.last, "ruin and recreate, for a first fit"):
             return
 
 

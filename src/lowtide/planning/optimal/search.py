@@ -109,8 +109,10 @@ def search(best: Incumbent) -> str:
     if best.left() > 0.5 * best.whole:
         nested.append(from_nested(best, 64, price, percents))
     if best.far:
+        if not any(nested):  # no chain, and far away: blocks and stages would not help
+            from_regrowth(best, GROWING, anew=True)
         from_regrowth(best, GROWING)
-    if not any(nested):
+    if not any(nested) and (best.order is None or not best.far):
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, seconds=share * best.left())
@@ -130,8 +132,9 @@ def search(best: Incumbent) -> str:
 
 
 def _improve(best: Incumbent) -> None:
-    """Ranges of the best order solved anew, then ruin and recreate: long where the gap is wide."""
+    """Ranges of the best order solved anew, between walks of ruin and recreate: a long one where the gap is wide."""
     share = GROWING if best.far else GROWING_LITTLE
+    from_regrowth(best, GROWING_LITTLE)
     best.meter.whole -= share * best.whole
     improve(best)
     best.meter.whole += share * best.whole

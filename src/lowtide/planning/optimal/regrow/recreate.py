@@ -64,7 +64,7 @@ def recreate(
 def _choose(
     tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, scratch: Scratch
 ) -> tuple[int, int]:
-    """The value to drop at a key, -1 for none, and how many ops make it again: the first that are chosen, as they run."""
+    """The value to drop at a key, -1 for none, and how many ops make it again: the first in `chosen`, as they run."""
     best, count, price, found = -1, 0, np.inf, 0
     for _ in range(DRAWS + DRAWS_EACH * pool):
         s = tables.droppable[np.random.randint(tables.droppable.size)]
