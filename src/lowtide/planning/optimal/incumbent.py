@@ -51,10 +51,14 @@ class Incumbent:
         """Is the best order proven to be the best there is?"""
         return self.extra <= self.bound + 1.01 * SLACK * self.facts.problem.base_time
 
+    def above(self, share: float) -> bool:
+        """Is the best order further above the bound than a share of the program's time?"""
+        return self.extra - self.bound > share * self.facts.problem.base_time
+
     @property
     def far(self) -> bool:
         """Is the best order so far from the bound that another kind of order should be tried?"""
-        return self.extra - self.bound > WIDE * self.facts.problem.base_time
+        return self.above(WIDE)
 
     @property
     def is_long(self) -> bool:

@@ -35,6 +35,8 @@ LARGE = 4000
 """Most ops of a program for which several instants pay, and the repair of many nested plans."""
 GROWING, GROWING_LITTLE = 0.2, 0.03
 """Shares of all the work for one walk of ruin and recreate, where the gap is wide and where it is not."""
+APART = 0.005
+"""Gap, as a share of the program's time, that is wide in a program of many ops that is no chain of blocks."""
 LEFT = 0.3
 """Share of the work that must be left for another round of improvement."""
 TRACED = 12
@@ -108,20 +110,24 @@ def search(best: Incumbent) -> str:
     nested = [from_nested(best, 32, price, percents)]
     if best.left() > 0.5 * best.whole:
         nested.append(from_nested(best, 64, price, percents))
-    if best.far:
-        if not any(nested):  # no chain, and far away: blocks and stages would not help
-            from_regrowth(best, GROWING, anew=True)
-        from_regrowth(best, GROWING)
-    if not any(nested) and (best.order is None or not best.far):
+    chain = any(nested)
+    if best.far or (not chain and best.above(0 if facts.count <= SMALL else APART)):
+        growing = GROWING
+        if not chain:
+            from_regrowth(best, growing, anew=True)
+        from_regrowth(best, growing)
+    else:
+        growing = GROWING_LITTLE
+    if not chain and (best.order is None or not best.far):  # blocks and stages do not help where the gap is wide
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
             from_stages(best, count, 1, seconds=share * best.left())
-    _improve(best)
+    _improve(best, growing)
     best.meter.whole += bounding
     _bound_more(best, top, price, near=near)
     while best.order is not None and not best.closed and best.left() > LEFT * best.whole:
         before = best.extra
-        _improve(best)
+        _improve(best, growing)
         if best.extra >= before:
             break
     if best.closed:
@@ -131,14 +137,13 @@ def search(best: Incumbent) -> str:
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
-def _improve(best: Incumbent) -> None:
-    """Ranges of the best order solved anew, between walks of ruin and recreate: a long one where the gap is wide."""
-    share = GROWING if best.far else GROWING_LITTLE
+def _improve(best: Incumbent, growing: float) -> None:
+    """Ranges of the best order solved anew, between walks of ruin and recreate."""
     from_regrowth(best, GROWING_LITTLE)
-    best.meter.whole -= share * best.whole
+    best.meter.whole -= growing * best.whole
     improve(best)
-    best.meter.whole += share * best.whole
-    from_regrowth(best, share)
+    best.meter.whole += growing * best.whole
+    from_regrowth(best, growing)
 
 
 def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
