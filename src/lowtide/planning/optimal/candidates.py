@@ -28,21 +28,14 @@ if TYPE_CHECKING:
 ONWARD = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.5, cold=0.01))
 """How walks from the best order go, one after the other."""
 
-ANEW = (Taste(hot=10.0, cold=0.01, most=40), Taste(hot=3.0, cold=0.01), Taste(hot=10.0, cold=0.01, pool=3))
+ANEW = (Taste(hot=10.0, cold=0.01, most=40), Taste(hot=1.0, cold=0.01, pool=3, most=40), Taste(hot=3.0, cold=0.01))
 """How walks from the program go: hot, since where they begin is of no worth."""
 
 FIRST = tuple(
-    (share, Taste(hot=1.0, cold=0.01, pool=pool, most=most))
-    for share, pool, most in (
-        (0.05, 12, 40),
-        (0.05, 3, 40),
-        (0.1, 40, 40),
-        (0.1, 12, 100),
-        (0.2, 12, 40),
-        (0.5, 40, 40),
-    )
+    Taste(hot=1.0, cold=0.01, pool=pool, most=most)
+    for pool, most in ((12, 40), (3, 40), (40, 40), (3, 40), (12, 100), (40, 40))
 )
-"""Walks where no order within the budget is known, with their shares of the work: short ones often suffice."""
+"""How walks go where no order within the budget is known: several short ones get there sooner than a long one."""
 
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""
@@ -247,10 +240,10 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
-    for attempt, (share, taste) in enumerate(FIRST):
+    for attempt, taste in enumerate(FIRST):
         least = attempt % 2 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
-        grown = regrowth.grow(start, taste, seconds=share * seconds, seed=best.seed + WALKS * attempt)
+        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * attempt)
         if best.offer(grown.best or grown.last, "ruin and recreate, for a first fit"):
             return
 

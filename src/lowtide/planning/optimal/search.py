@@ -33,8 +33,10 @@ SMALL = 400
 """Most ops of a program for which every instant is tried."""
 LARGE = 4000
 """Most ops of a program for which several instants pay, and the repair of many nested plans."""
-GROWING, GROWING_LITTLE = 0.2, 0.03
+GROWING, GROWING_LITTLE = 0.14, 0.03
 """Shares of all the work for one walk of ruin and recreate, where the gap is wide and where it is not."""
+FITTING = 0.25
+"""Share for walks towards a first plan."""
 APART = 0.005
 """Gap, as a share of the program's time, that is wide in a program of many ops that is no chain of blocks."""
 LEFT = 0.3
@@ -95,7 +97,7 @@ def search(best: Incumbent) -> str:
             order = best.offer_decision(outcome.decision, "one instant")
             near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
     if best.order is None:
-        from_regrowth(best, GROWING)
+        from_regrowth(best, FITTING)
     if best.order is None or (facts.count <= LARGE and best.far):
         from_beam(best, (1,))
     top = ranked[0][1]
@@ -113,7 +115,7 @@ def search(best: Incumbent) -> str:
     chain = any(nested)
     if best.far or (not chain and best.above(0 if facts.count <= SMALL else APART)):
         growing = GROWING
-        if not chain:
+        for _ in range(0 if chain else 2):
             from_regrowth(best, growing, anew=True)
         from_regrowth(best, growing)
     else:

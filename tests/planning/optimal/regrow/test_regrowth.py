@@ -50,6 +50,34 @@ def test_shorter_than_the_repaired_program(count: int, share: float) -> None:
     assert after.overhead < 0.8 * before.overhead
 
 
+def test_a_cold_walk_accepts_nothing_that_is_worse() -> None:
+    problem = random_layers(60, seed=1)
+    facts, budget = Facts(problem), _budget(problem, 0.7)
+    start = repair(facts, problem.program, budget)
+    assert start is not None
+    grown = Regrowth(facts, budget).grow(start, Taste(hot=1e-9, cold=1e-9), seconds=0.1, seed=0)
+    assert grown.best is not None
+    time = simulate(problem, tuple(grown.best)).time
+    assert simulate(problem, tuple(grown.last)).time == time
+    assert time < simulate(problem, tuple(start)).time
+
+
+def test_a_value_is_made_again_early_where_that_lets_its_input_go() -> None:
+    ops = (
+        Op("wide", 1, (), (0,)),
+        Op("value", 10, (0,), (1,)),
+        Op("use", 1, (1,), (2,)),
+        Op("full", 1, (2,), (3,), workspace=14),
+        Op("last", 1, (0, 3), (4,)),
+        Op("tight", 1, (4,), (5,), workspace=9),
+        Op("end", 1, (1, 5), (6,)),
+    )
+    sizes = (6, 4, 1, 1, 1, 1, 1)
+    problem = Problem("early", tuple(Storage(size) for size in sizes), ops)
+    grown = Regrowth(Facts(problem), 22).grow(problem.program, TASTE, seconds=0.02, seed=0)
+    assert grown.best == [0, 1, 2, 3, 4, 1, 5, 6]
+
+
 def test_finds_a_first_order_within_the_budget() -> None:
     problem = random_layers(60, seed=1)
     facts, budget = Facts(problem), _budget(problem, 0.5)

@@ -20,6 +20,8 @@ FITS, STUCK, FULL = 0, 1, 2
 
 LASTING = 0.9
 """Most of a dropped value's bytes that its inputs may take in its place, where they live on instead of being made."""
+EARLY, BEHIND = 0.3, 0.5
+"""How often a value is made again earlier than right before its read, and how often then behind a read of an input."""
 NOISE = 2.0
 """The price of a drop is multiplied by one to one plus this, so that other drops come first each time."""
 SMALLEST = 1e-9
@@ -41,11 +43,10 @@ def recreate(
         worst = highest(order, np.random.randint(order.state[LENGTH]))
         if order.live[worst] <= room:
             return FITS, added
-        s, count = _choose(tables, order, order.keys[worst], order.live[worst] - room, pool, most, scratch)
+        key = order.keys[worst]
+        s, until, count = _choose(tables, order, key, order.live[worst] - room, pool, most, scratch)
         if s < 0:
             return STUCK, added
-        key = order.keys[worst]
-        until = next_read(tables, order, s, key)
         before, _ = runs_around(order, tables.maker[s], key)
         for i in range(count):
             if not insert(tables, order, step_of(order, until), scratch.chosen[i]):
@@ -63,9 +64,9 @@ def recreate(
 @compiled
 def _choose(
     tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, scratch: Scratch
-) -> tuple[int, int]:
-    """The value to drop at a key, -1 for none, and how many ops make it again: the first in `chosen`, as they run."""
-    best, count, price, found = -1, 0, np.inf, 0
+) -> tuple[int, int, int]:
+    """The value to drop at a key, -1 for none, before which key it is made again, and by how many ops, in `chosen`."""
+    best, place, count, price, found = -1, NONE, 0, np.inf, 0
     for _ in range(DRAWS + DRAWS_EACH * pool):
         s = tables.droppable[np.random.randint(tables.droppable.size)]
         order.work[0] += LOOKED * order.state[LENGTH] / order.counts.size
@@ -74,15 +75,30 @@ def _choose(
         if made < 0 or until in (key, NEVER) or remade <= until:
             continue
         found += 1
+        if np.random.random() < EARLY:
+            until = _earlier(tables, order, tables.maker[s], key, until)
         needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, scratch)
         if needed > 0:
             asked = (time + SMALLEST) / min(gained, excess) * (1.0 + NOISE * np.random.random())
             if asked < price:
-                best, count, price = s, needed, asked
+                best, place, count, price = s, until, needed, asked
                 _rising(scratch.tried, scratch.chosen, needed)
         if found >= pool:
             break
-    return best, count
+    return best, place, count
+
+
+@compiled
+def _earlier(tables: Tables, order: Order, k: int, key: int, until: int) -> int:
+    """A key between two others: behind the last read of one of an op's inputs, which it lets go there, or any."""
+    low, high = step_of(order, key) + 1, step_of(order, until)
+    first, end = tables.reads[k], tables.reads[k + 1]
+    step = low + np.random.randint(high - low + 1)
+    if first < end and np.random.random() < BEHIND:
+        s = tables.reads[np.random.randint(first, end)]
+        made, _ = runs_around(order, tables.maker[s], until)
+        step = max(low, step_of(order, last_read(tables, order, s, made, until)) + 1)
+    return order.keys[step]
 
 
 @compiled
