@@ -32,8 +32,7 @@ ANEW = (Taste(hot=10.0, cold=0.01, most=40), Taste(hot=1.0, cold=0.01, pool=3, m
 """How walks from the program go: hot, since where they begin is of no worth."""
 
 FIRST = tuple(
-    Taste(hot=1.0, cold=0.01, pool=pool, most=most)
-    for pool, most in ((12, 40), (3, 40), (40, 40), (3, 40), (12, 100), (40, 40))
+    Taste(hot=1.0, cold=0.01, pool=pool, most=most) for pool, most in ((12, 40), (3, 40), (3, 40), (12, 100), (40, 40))
 )
 """How walks go where no order within the budget is known: several short ones get there sooner than a long one."""
 
@@ -240,10 +239,12 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
-    for attempt, taste in enumerate(FIRST):
-        least = attempt % 2 and len(best.floor_order) < LONG * best.facts.count
+    for _ in FIRST:
+        least = best.walks % 2 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
-        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * attempt)
+        taste = FIRST[best.walks % len(FIRST)]
+        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * best.walks)
+        best.walks += 1
         if best.offer(grown.best or grown.last, "ruin and recreate, for a first fit"):
             return
 

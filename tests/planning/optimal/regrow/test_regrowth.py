@@ -64,18 +64,18 @@ def test_a_cold_walk_accepts_nothing_that_is_worse() -> None:
 
 def test_a_value_is_made_again_early_where_that_lets_its_input_go() -> None:
     ops = (
-        Op("wide", 1, (), (0,)),
+        Op("wide", 1, (), (0,), once=True),
         Op("value", 10, (0,), (1,)),
         Op("use", 1, (1,), (2,)),
         Op("full", 1, (2,), (3,), workspace=14),
         Op("last", 1, (0, 3), (4,)),
-        Op("tight", 1, (4,), (5,), workspace=9),
+        Op("tight", 1, (4,), (5,), workspace=15),
         Op("end", 1, (1, 5), (6,)),
     )
     sizes = (6, 4, 1, 1, 1, 1, 1)
     problem = Problem("early", tuple(Storage(size) for size in sizes), ops)
     grown = Regrowth(Facts(problem), 22).grow(problem.program, TASTE, seconds=0.02, seed=0)
-    assert grown.best == [0, 1, 2, 3, 4, 1, 5, 6]
+    assert grown.best in ([0, 1, 2, 3, 4, 1, 5, 6], [0, 1, 2, 3, 1, 4, 5, 6])
 
 
 def test_finds_a_first_order_within_the_budget() -> None:
