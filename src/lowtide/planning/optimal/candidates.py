@@ -36,6 +36,9 @@ FIRST = tuple(
 )
 """How walks go where no order within the budget is known: several short ones get there sooner than a long one."""
 
+REPEATED = 4
+"""Of so many walks towards a first plan, one begins from the order with the least peak and the others from the program."""
+
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""
 
@@ -240,7 +243,7 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
     for _ in FIRST:
-        least = best.walks % 2 and len(best.floor_order) < LONG * best.facts.count
+        least = best.walks % REPEATED == REPEATED - 1 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
         taste = FIRST[best.walks % len(FIRST)]
         grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * best.walks)

@@ -113,13 +113,11 @@ def search(best: Incumbent) -> str:
     if best.left() > 0.5 * best.whole:
         nested.append(from_nested(best, 64, price, percents))
     chain = any(nested)
-    if best.far or (not chain and best.above(0 if facts.count <= SMALL else APART)):
-        growing = GROWING
-        for _ in range(0 if chain else 2):
-            from_regrowth(best, growing, anew=True)
-        from_regrowth(best, growing)
-    else:
-        growing = GROWING_LITTLE
+    wide = best.far or (not chain and best.above(0 if facts.count <= SMALL else APART))
+    growing = GROWING if wide else GROWING_LITTLE
+    if wide and not chain:
+        for anew in (True, True, False):
+            from_regrowth(best, GROWING, anew=anew)
     if not chain and (best.order is None or not best.far):  # blocks and stages do not help where the gap is wide
         from_chain(best, 16, (1, 2, 3, 4, 6), price)
         for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):

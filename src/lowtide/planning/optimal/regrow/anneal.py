@@ -23,6 +23,8 @@ DROPS = 4
 """Values that may be dropped to make the order fit again, beyond two for each run that was taken out."""
 MANY_DROPS = 60
 """Values that may be dropped in one move while the order does not fit."""
+EARLY = 0.3
+"""How often a value is made again earlier than right before its read; not while the order does not fit."""
 KEYS = 200
 """Moves after which steps get new keys."""
 
@@ -95,13 +97,15 @@ def _move(
     if saved < 0:
         return False
     pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
-    ended, added = recreate(tables, order, room, DROPS + 2 * count if excess == 0 else MANY_DROPS, pool, most, scratch)
-    if ended == FULL or (ended != FITS and excess == 0):
+    fits = excess == 0
+    drops, early = (DROPS + 2 * count, EARLY) if fits else (MANY_DROPS, 0.0)
+    ended, added = recreate(tables, order, room, drops, pool, most, early, scratch)
+    if ended == FULL or (ended != FITS and fits):
         return False
     after = extra - saved + added
     over = 0 if ended == FITS else _excess(order, room)
     worse = after - extra + settings.weight * (over - excess)
-    if (excess == 0 or over > 0) and worse > 0 and np.random.random() >= math.exp(-worse / heat):
+    if (fits or over > 0) and worse > 0 and np.random.random() >= math.exp(-worse / heat):
         return False
     best.now[0], best.now[1] = after, over
     return True

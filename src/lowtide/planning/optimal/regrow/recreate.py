@@ -20,8 +20,8 @@ FITS, STUCK, FULL = 0, 1, 2
 
 LASTING = 0.9
 """Most of a dropped value's bytes that its inputs may take in its place, where they live on instead of being made."""
-EARLY, BEHIND = 0.3, 0.5
-"""How often a value is made again earlier than right before its read, and how often then behind a read of an input."""
+BEHIND = 0.5
+"""How often a value that is made again early is made behind a read of one of its inputs."""
 NOISE = 2.0
 """The price of a drop is multiplied by one to one plus this, so that other drops come first each time."""
 SMALLEST = 1e-9
@@ -32,11 +32,12 @@ DRAWS, DRAWS_EACH = 100, 20
 
 @compiled
 def recreate(
-    tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, scratch: Scratch
+    tables: Tables, order: Order, room: int, drops: int, pool: int, most: int, early: float, scratch: Scratch
 ) -> tuple[int, float]:
     """Drop values until the order fits; how it ended and the time added.
 
-    Each drop is the cheapest of `pool` drawn ones that run at most `most` ops again.
+    Each drop is the cheapest of `pool` drawn ones that run at most `most` ops again; `early` is how often
+    a value is made again earlier than right before its read.
     """
     added = 0.0
     for _ in range(drops):
@@ -44,7 +45,7 @@ def recreate(
         if order.live[worst] <= room:
             return FITS, added
         key = order.keys[worst]
-        s, until, count = _choose(tables, order, key, order.live[worst] - room, pool, most, scratch)
+        s, until, count = _choose(tables, order, key, order.live[worst] - room, pool, most, early, scratch)
         if s < 0:
             return STUCK, added
         before, _ = runs_around(order, tables.maker[s], key)
@@ -63,7 +64,7 @@ def recreate(
 
 @compiled
 def _choose(
-    tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, scratch: Scratch
+    tables: Tables, order: Order, key: int, excess: int, pool: int, most: int, early: float, scratch: Scratch
 ) -> tuple[int, int, int]:
     """The value to drop at a key, -1 for none, before which key it is made again, and by how many ops, in `chosen`."""
     best, place, count, price, found = -1, NONE, 0, np.inf, 0
@@ -75,7 +76,7 @@ def _choose(
         if made < 0 or until in (key, NEVER) or remade <= until:
             continue
         found += 1
-        if np.random.random() < EARLY:
+        if np.random.random() < early:
             until = _earlier(tables, order, tables.maker[s], key, until)
         needed, time, gained = _needed(tables, order, s, key, until, LASTING * np.random.random(), most, scratch)
         if needed > 0:
@@ -98,7 +99,7 @@ def _earlier(tables: Tables, order: Order, k: int, key: int, until: int) -> int:
         s = tables.reads[np.random.randint(first, end)]
         made, _ = runs_around(order, tables.maker[s], until)
         step = max(low, step_of(order, last_read(tables, order, s, made, until)) + 1)
-    return order.keys[step]
+    return int(order.keys[step])
 
 
 @compiled
