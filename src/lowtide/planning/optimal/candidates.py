@@ -37,7 +37,7 @@ FIRST = tuple(
 """How walks go where no order within the budget is known: several short ones get there sooner than a long one."""
 
 REPEATED = 4
-"""Of so many walks towards a first plan, one begins from the order with the least peak and the others from the program."""
+"""One of so many walks towards a first plan begins from the order with the least peak, the others from the program."""
 
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""

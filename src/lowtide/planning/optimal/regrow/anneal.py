@@ -23,8 +23,8 @@ DROPS = 4
 """Values that may be dropped to make the order fit again, beyond two for each run that was taken out."""
 MANY_DROPS = 60
 """Values that may be dropped in one move while the order does not fit."""
-EARLY = 0.3
-"""How often a value is made again earlier than right before its read; not while the order does not fit."""
+EARLY, EARLY_UNFIT = 0.3, 0.1
+"""How often a value is made again earlier than right before its read, in an order that fits and in another."""
 KEYS = 200
 """Moves after which steps get new keys."""
 
@@ -98,7 +98,7 @@ def _move(
         return False
     pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
     fits = excess == 0
-    drops, early = (DROPS + 2 * count, EARLY) if fits else (MANY_DROPS, 0.0)
+    drops, early = (DROPS + 2 * count, EARLY) if fits else (MANY_DROPS, EARLY_UNFIT)
     ended, added = recreate(tables, order, room, drops, pool, most, early, scratch)
     if ended == FULL or (ended != FITS and fits):
         return False
