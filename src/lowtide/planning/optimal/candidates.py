@@ -31,10 +31,14 @@ ONWARD = (Taste(hot=0.6, cold=0.006), Taste(hot=0.2, cold=0.004), Taste(hot=1.5,
 ANEW = (Taste(hot=10.0, cold=0.01, most=40), Taste(hot=1.0, cold=0.01, pool=3, most=40), Taste(hot=3.0, cold=0.01))
 """How walks from the program go: hot, since where they begin is of no worth."""
 
-FIRST = tuple(
-    Taste(hot=1.0, cold=0.01, pool=pool, most=most) for pool, most in ((12, 40), (3, 40), (3, 40), (12, 100), (40, 40))
+FIRST = (
+    *[(0.025, Taste(hot=1.0, cold=0.01, pool=3, most=40))] * 20,
+    *(
+        (0.1, Taste(hot=1.0, cold=0.01, pool=pool, most=most))
+        for pool, most in ((3, 40), (12, 40), (3, 40), (40, 40), (3, 100))
+    ),
 )
-"""How walks go where no order within the budget is known: several short ones get there sooner than a long one."""
+"""Walks where no order within the budget is known, with their shares of the work: many short ones, then longer ones."""
 
 REPEATED = 4
 """One of so many walks towards a first plan begins from the order with the least peak, the others from the program."""
@@ -242,11 +246,10 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
-    for _ in FIRST:
+    for share, taste in FIRST:
         least = best.walks % REPEATED == REPEATED - 1 and len(best.floor_order) < LONG * best.facts.count
         start = best.floor_order if least else best.facts.problem.program
-        taste = FIRST[best.walks % len(FIRST)]
-        grown = regrowth.grow(start, taste, seconds=seconds / len(FIRST), seed=best.seed + WALKS * best.walks)
+        grown = regrowth.grow(start, taste, seconds=share * seconds, seed=best.seed + WALKS * best.walks)
         best.walks += 1
         if best.offer(grown.best or grown.last, "ruin and recreate, for a first fit"):
             return
