@@ -7,7 +7,7 @@ import highspy
 import numpy as np
 
 from lowtide.planning.optimal.eliminate import Table, TooWide
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.facts import Facts, bytes_since
 from lowtide.planning.optimal.prices import Prices
 from lowtide.planning.optimal.work import charge
 
@@ -36,7 +36,7 @@ def price_bound(
     facts: Facts, budget: int, top: int, *, price: float, left: Callable[[], float], found: Callable[[float], None]
 ) -> float:
     """A bound on extra time from `top` and ever more instants after it; 0 where ops touch each other too much."""
-    needs = _needs(facts, top)
+    needs = bytes_since(facts, top)
     over = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
     parts = np.array_split(np.array(over, dtype=np.int64), min(FIRST, len(over))) if over else []
     instants = [top, *(int(part[np.argmax(needs[part])]) for part in parts)]
@@ -59,19 +59,6 @@ def price_bound(
             break
         instants, prices = _finer(instants, prices, needs)
     return bound
-
-
-def _needs(facts: Facts, top: int) -> Table:
-    """Per position the bytes that its op, and what the program made since `top` and still reads, take by themselves."""
-    problem, sizes = facts.problem, facts.problem.sizes
-    change = np.zeros(facts.count + 2)
-    for s, k in facts.born.items():
-        if k >= top:
-            change[k] += sizes[s]
-            change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
-    reads = [sum(sizes[s] for s in problem.reads[o] if facts.born[s] < top) for o in problem.program]
-    workspaces = [problem.workspaces[o] for o in problem.program]
-    return np.asarray(np.cumsum(change)[: facts.count] + np.array(reads) + np.array(workspaces))
 
 
 def _finer(instants: Sequence[int], prices: Table, needs: Table) -> tuple[list[int], Table]:

@@ -126,6 +126,19 @@ def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
     return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)
 
 
+def bytes_since(facts: Facts, top: int) -> NDArray[np.float64]:
+    """Per position the bytes that its op, and what the program made since `top` and still reads, take by themselves."""
+    problem, sizes = facts.problem, facts.problem.sizes
+    change = np.zeros(facts.count + 2)
+    for s, k in facts.born.items():
+        if k >= top:
+            change[k] += sizes[s]
+            change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+    reads = [sum(sizes[s] for s in problem.reads[o] if facts.born[s] < top) for o in problem.program]
+    workspaces = [problem.workspaces[o] for o in problem.program]
+    return np.asarray(np.cumsum(change)[: facts.count] + np.array(reads) + np.array(workspaces))
+
+
 def gap_positions(facts: Facts, order: Sequence[int]) -> list[tuple[int, bool]]:
     """Per step: the program position it stands at or before, and whether it is that position's first run."""
     found: list[tuple[int, bool]] = []

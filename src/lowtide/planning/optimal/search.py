@@ -18,6 +18,7 @@ from lowtide.planning.optimal.floor import lower_floor
 from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.spine.bound import spine_bound
 from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
@@ -43,6 +44,8 @@ LEFT = 0.3
 """Share of the work that must be left for another round of improvement."""
 TRACED = 12
 """Ops of which it is tried to prove that their inputs cannot be at hand together."""
+GROUPED = 0.005
+"""Gap, as a share of the program's time, from which the bound by groups of links is tried."""
 CUT = "cut off by the clock: another run may differ"
 
 
@@ -155,6 +158,8 @@ def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
         if not near:
             from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
         return
+    if best.extra - best.bound > GROUPED * facts.problem.base_time:
+        best.raise_bound(spine_bound(facts, best.budget, top, known=best.bound, left=best.left))
     bound = price_bound(facts, best.budget, top, price=price, left=best.left, found=best.raise_bound)
     if not bound and not near:
         best.raise_bound(joint_bound(facts, best.budget, top, most=20, seconds=0.9 * best.left()))

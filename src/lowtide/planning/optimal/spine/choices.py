@@ -1,0 +1,193 @@
+"""What a link can do, seen from the start of the group that it belongs to.
+
+Every op of the link has a label by when it runs again: never, only before the start, only after it, or both, which is
+twice at least. From the labels follow time, the bytes that lie from the starts of all groups above on (`above`), and
+those that lie at the group's own start (`at_start`). Choices that another beats in all three are left out.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from lowtide.planning.optimal.spine.links import Link, Spine
+from lowtide.planning.optimal.work import STEP, charge
+
+NEVER, BEFORE, AFTER, BOTH = range(4)
+RUNS = (0, 1, 1, 2)
+MOST = 300_000
+"""Choices that may be looked at for one op; with more, ops of a link touch each other too much."""
+DROPPED = 4
+"""Values of backward that may be dropped at a start: the largest."""
+LOOKED = 2 * STEP
+"""Work of one choice."""
+
+Labels = tuple[int, ...]
+Cost = tuple[float, int, int]
+"""Time, bytes above, bytes at the start."""
+
+
+class Tangled(Exception):
+    """The ops of a link have too many combinations."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A storage of the link, or the one below it: what decides whether it lies at the starts."""
+
+    bytes: int
+    producer: int | None
+    readers: tuple[int, ...]
+    last: int
+    """Last read by the program from the top on; -1 where there is none."""
+    read_between: bool
+    """Does the program read it after the starts above and no later than its own group's?"""
+    forced: bool
+    """Does the op at the group's own start read it?"""
+
+    def lies(self, labels: Sequence[int], at: dict[int, int], start: int, above: int) -> tuple[int, int]:
+        """Bytes above and at the start."""
+        readers = [labels[at[k]] for k in self.readers]
+        if self.producer is None:  # the storage below, made again only after the start
+            return self.bytes * any(label in (BEFORE, BOTH) for label in readers), 0
+        made = labels[at[self.producer]]
+        at_start = made in (NEVER, BEFORE) and (self.last > start or any(label in (AFTER, BOTH) for label in readers))
+        if made == NEVER:
+            waits = self.last > above or any(label != NEVER for label in readers)
+        else:
+            waits = made == AFTER and (self.read_between or any(label in (BEFORE, BOTH) for label in readers))
+        return self.bytes * waits, self.bytes * (at_start or self.forced)
+
+
+class Choices:
+    """The choices of one link as the topmost of its group or below another."""
+
+    def __init__(self, spine: Spine, link: Link, *, topmost: bool, late_below: bool) -> None:
+        self.spine, self.link, self.topmost, self.late_below = spine, link, topmost, late_below
+        self.start = link.start if topmost else link.start_above
+        self.kept = [self._kept(s) for s in self._storages()]
+
+    def _storages(self) -> list[int]:
+        problem = self.spine.facts.problem
+        made = [s for k in self.link.ops for s in problem.writes[problem.program[k]] if self.spine.bytes(s)]
+        return [*made, self.link.below] if self.late_below and self.link.below is not None else made
+
+    def _kept(self, s: int) -> _Kept:
+        spine, link, problem = self.spine, self.link, self.spine.facts.problem
+        later, here = spine.later[s], problem.program[link.start]
+        between = self.topmost and any(link.start_above < k <= link.start for k in later)
+        forced = self.topmost and s in problem.reads[here] and problem.reuses[here] != s
+        producer = None if s == link.below else spine.facts.born[s]
+        readers = tuple(k for k in spine.readers[s] if k in link.ops)
+        return _Kept(spine.bytes(s), producer, readers, later[-1] if later else -1, between, forced)
+
+    def find(self) -> dict[int, list[Cost]]:
+        """The choices worth having, by the label of the op that makes the storage above."""
+        problem, link = self.spine.facts.problem, self.link
+        ends: dict[int, list[_Kept]] = {}
+        until: dict[int, int] = {}
+        for kept in self.kept:
+            touched = [*kept.readers, *([] if kept.producer is None else [kept.producer])]
+            for k in touched:
+                until[k] = max(until.get(k, -1), *touched)
+            if touched:
+                ends.setdefault(max(touched), []).append(kept)
+        tip = None if link.above is None else self.spine.facts.born[link.above]
+        if tip is not None:
+            until[tip] = link.ops.stop
+        opened: list[int] = []
+        found: dict[Labels, list[Cost]] = {(): [(0.0, 0, 0)]}
+        for k in sorted(until):
+            opened.append(k)
+            left = [i for i, q in enumerate(opened) if until[q] > k]
+            time = problem.times[problem.program[k]]
+            found = self._with(found, opened, left, self._labels(k, tip), time, ends.get(k, []))
+            opened = [opened[i] for i in left]
+        by_tip: dict[int, list[Cost]] = {}
+        for labels, costs in found.items():
+            by_tip.setdefault(labels[0] if labels else NEVER, []).extend(costs)
+        return {label: undominated(costs) for label, costs in by_tip.items()}
+
+    def _labels(self, k: int, tip: int | None) -> tuple[int, ...]:
+        problem = self.spine.facts.problem
+        if problem.ops[problem.program[k]].once:
+            return (NEVER,)
+        if self.link.above is None:  # what runs again before the first start of all is not counted
+            return NEVER, AFTER
+        if k == tip and not self.topmost:
+            return NEVER, BEFORE, BOTH
+        return NEVER, BEFORE, AFTER, BOTH
+
+    def _with(
+        self,
+        found: dict[Labels, list[Cost]],
+        opened: Sequence[int],
+        left: Sequence[int],
+        able: Sequence[int],
+        time: float,
+        ends: Iterable[_Kept],
+    ) -> dict[Labels, list[Cost]]:
+        """Every choice so far with every label of the last op; storages that nothing else touches are counted."""
+        at = {k: i for i, k in enumerate(opened)}
+        looked = len(able) * sum(map(len, found.values()))
+        charge(LOOKED * looked)
+        if looked > MOST:
+            raise Tangled
+        new: dict[Labels, list[Cost]] = {}
+        room = self.spine.room
+        for before, costs in found.items():
+            for label in able:
+                labels = (*before, label)
+                lies = [kept.lies(labels, at, self.start, self.link.start_above) for kept in ends]
+                above, at_start = sum(a for a, _ in lies), sum(b for _, b in lies)
+                more = RUNS[label] * time
+                into = new.setdefault(tuple(labels[i] for i in left), [])
+                into.extend(
+                    (t + more, a + above, b + at_start)
+                    for t, a, b in costs
+                    if a + above <= room and b + at_start <= room
+                )
+        return {labels: undominated(costs) for labels, costs in new.items()}
+
+
+def undominated(costs: Iterable[Cost]) -> list[Cost]:
+    """Those that no other beats in time and both counts of bytes."""
+    kept: list[Cost] = []
+    for time, above, at_start in sorted(set(costs)):
+        if not any(a <= above and b <= at_start for _, a, b in kept):
+            kept.append((time, above, at_start))
+    return kept
+
+
+def backward_bytes(spine: Spine, link: Link, starts: Sequence[int]) -> list[tuple[int, float]]:
+    """What else lies at the link's start, in bytes, and the time it costs to have no more than that.
+
+    The op's own outputs and workspace, and what the program has made since the top. Values that the op does not read
+    may be dropped where their own ops run again, and where what those read lies there instead or is made again too. A
+    value that lies at several starts is left out, since dropping it once would do for all.
+    """
+    facts, problem, j = spine.facts, spine.facts.problem, link.start
+    o = problem.program[j]
+    least = problem.workspaces[o] + sum(problem.sizes[s] for s in problem.writes[o])
+    there, able = set[int](), list[int]()
+    for s, k in facts.born.items():
+        last = facts.needs.get(s, [k])[-1]
+        if not spine.top <= k < j <= last or problem.reuses[o] == s:
+            continue
+        if s in problem.reads[o] or problem.ops[problem.program[k]].once:
+            least += problem.sizes[s]
+            there.add(s)
+        elif not any(x != j and k < x <= last for x in starts):
+            able.append(s)
+    able = sorted(able, key=lambda s: (-problem.sizes[s], s))[:DROPPED]
+    found: list[tuple[int, float]] = []
+    for count in range(len(able) + 1):
+        for gone in combinations(able, count):
+            kept = there.union(able) - set(gone)
+            makers = {problem.program[facts.born[s]] for s in gone}
+            size = least + sum(problem.sizes[s] for s in able if s not in gone)
+            time = sum(problem.times[q] for q in makers)
+            inputs = {r for q in makers for r in problem.reads[q] if facts.born[r] >= spine.top} - kept - set(gone)
+            found.append((size + sum(problem.sizes[r] for r in inputs), time))
+            if inputs:
+                found.append((size, time + min(problem.times[problem.program[facts.born[r]]] for r in inputs)))
+    return [x for x in found if not any(y != x and y[0] <= x[0] and y[1] <= x[1] for y in found)]
