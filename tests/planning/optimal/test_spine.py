@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowtide.planning.optimal.certify import solve_instant
+from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.spine.bound import spine_bound
+from lowtide.planning.optimal.spine.bound import spine_bound, spine_decisions
 from lowtide.planning.optimal.spine.choices import AFTER, BEFORE, NEVER, Choices, backward_bytes
 from lowtide.planning.optimal.spine.links import Spine
 from lowtide.planning.problem import Op, Problem, Storage
@@ -106,9 +107,9 @@ def test_choices_of_a_link() -> None:
     stays, before, after = found[NEVER], found[BEFORE], found[AFTER]
     assert link.above is not None
     size = problem.sizes[link.above]
-    assert min(above for _, above, _ in stays) >= size
-    assert min(above for _, above, _ in before) == 0 < min(at_start for _, _, at_start in before)
-    assert min(time for time, _, _ in after) > min(time for time, _, _ in stays) == 0
+    assert min(cost.above for cost in stays) >= size
+    assert min(cost.above for cost in before) == 0 < min(cost.at_start for cost in before)
+    assert min(cost.time for cost in after) > min(cost.time for cost in stays) == 0
 
 
 def test_what_else_lies_at_a_start_can_go_only_for_time() -> None:
@@ -161,3 +162,16 @@ def test_a_value_of_backward_that_lies_at_several_starts_is_left_out() -> None:
     counted = {link.start: backward_bytes(spine, link, starts) for link in spine.links}
     b2 = 6
     assert counted[b2] == [(1 + 1, 0.0)], "its output and b3's, which it reads, but not long's"
+
+
+def test_the_decision_of_the_bound_can_be_built_and_takes_about_its_time() -> None:
+    problem = repeated_blocks(8)
+    facts = Facts(problem)
+    peak = simulate(problem, problem.program).peak
+    budget = (problem.resident_bytes + peak) // 2
+    top = int(facts.live.argmax())
+    tight, loose = spine_decisions(facts, budget, top, (90, 100), lambda: math.inf)
+    orders = [build(facts, decision) for decision in (tight, loose)]
+    times = [sum(problem.times[o] for o in order or ()) - problem.base_time for order in orders]
+    assert times[0] > times[1] > 0.9 * _bound(problem, budget, top)
+    assert orders[1] is not None and simulate(problem, tuple(orders[1])).peak < 0.75 * peak

@@ -18,7 +18,6 @@ from lowtide.planning.optimal.floor import lower_floor
 from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
-from lowtide.planning.optimal.spine.bound import spine_bound
 from lowtide.planning.optimal.work import Meter, metered
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
@@ -159,6 +158,8 @@ def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
             from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
         return
     if best.extra - best.bound > GROUPED * facts.problem.base_time:
+        from lowtide.planning.optimal.spine.bound import spine_bound  # compiled code is loaded only where it is used
+
         best.raise_bound(spine_bound(facts, best.budget, top, known=best.bound, left=best.left))
     bound = price_bound(facts, best.budget, top, price=price, left=best.left, found=best.raise_bound)
     if not bound and not near:

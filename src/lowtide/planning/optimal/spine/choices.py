@@ -8,6 +8,8 @@ those that lie at the group's own start (`at_start`). Choices that another beats
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import add
+from typing import NamedTuple
 
 from lowtide.planning.optimal.spine.links import Link, Spine
 from lowtide.planning.optimal.work import STEP, charge
@@ -22,8 +24,16 @@ LOOKED = 2 * STEP
 """Work of one choice."""
 
 Labels = tuple[int, ...]
-Cost = tuple[float, int, int]
-"""Time, bytes above, bytes at the start."""
+
+
+class Cost(NamedTuple):
+    """One choice: its time, its bytes above and at the start, and the storages that these are, as bits."""
+
+    time: float
+    above: int
+    at_start: int
+    lie_above: int
+    lie_at_start: int
 
 
 class Tangled(Exception):
@@ -35,6 +45,7 @@ class _Kept:
     """A storage of the link, or the one below it: what decides whether it lies at the starts."""
 
     bytes: int
+    bit: int
     producer: int | None
     readers: tuple[int, ...]
     last: int
@@ -44,18 +55,18 @@ class _Kept:
     forced: bool
     """Does the op at the group's own start read it?"""
 
-    def lies(self, labels: Sequence[int], at: dict[int, int], start: int, above: int) -> tuple[int, int]:
-        """Bytes above and at the start."""
+    def lies(self, labels: Sequence[int], at: dict[int, int], start: int, above: int) -> tuple[bool, bool]:
+        """Does it lie above, and at the start?"""
         readers = [labels[at[k]] for k in self.readers]
         if self.producer is None:  # the storage below, made again only after the start
-            return self.bytes * any(label in (BEFORE, BOTH) for label in readers), 0
+            return any(label in (BEFORE, BOTH) for label in readers), False
         made = labels[at[self.producer]]
         at_start = made in (NEVER, BEFORE) and (self.last > start or any(label in (AFTER, BOTH) for label in readers))
         if made == NEVER:
             waits = self.last > above or any(label != NEVER for label in readers)
         else:
             waits = made == AFTER and (self.read_between or any(label in (BEFORE, BOTH) for label in readers))
-        return self.bytes * waits, self.bytes * (at_start or self.forced)
+        return waits, at_start or self.forced
 
 
 class Choices:
@@ -64,21 +75,22 @@ class Choices:
     def __init__(self, spine: Spine, link: Link, *, topmost: bool, late_below: bool) -> None:
         self.spine, self.link, self.topmost, self.late_below = spine, link, topmost, late_below
         self.start = link.start if topmost else link.start_above
-        self.kept = [self._kept(s) for s in self._storages()]
+        self.storages = self._storages()
+        self.kept = [self._kept(s, 1 << i) for i, s in enumerate(self.storages)]
 
     def _storages(self) -> list[int]:
         problem = self.spine.facts.problem
         made = [s for k in self.link.ops for s in problem.writes[problem.program[k]] if self.spine.bytes(s)]
         return [*made, self.link.below] if self.late_below and self.link.below is not None else made
 
-    def _kept(self, s: int) -> _Kept:
+    def _kept(self, s: int, bit: int) -> _Kept:
         spine, link, problem = self.spine, self.link, self.spine.facts.problem
         later, here = spine.later[s], problem.program[link.start]
         between = self.topmost and any(link.start_above < k <= link.start for k in later)
         forced = self.topmost and s in problem.reads[here] and problem.reuses[here] != s
         producer = None if s == link.below else spine.facts.born[s]
         readers = tuple(k for k in spine.readers[s] if k in link.ops)
-        return _Kept(spine.bytes(s), producer, readers, later[-1] if later else -1, between, forced)
+        return _Kept(spine.bytes(s), bit, producer, readers, later[-1] if later else -1, between, forced)
 
     def find(self) -> dict[int, list[Cost]]:
         """The choices worth having, by the label of the op that makes the storage above."""
@@ -95,7 +107,7 @@ class Choices:
         if tip is not None:
             until[tip] = link.ops.stop
         opened: list[int] = []
-        found: dict[Labels, list[Cost]] = {(): [(0.0, 0, 0)]}
+        found: dict[Labels, list[Cost]] = {(): [Cost(0.0, 0, 0, 0, 0)]}
         for k in sorted(until):
             opened.append(k)
             left = [i for i, q in enumerate(opened) if until[q] > k]
@@ -137,24 +149,34 @@ class Choices:
         for before, costs in found.items():
             for label in able:
                 labels = (*before, label)
-                lies = [kept.lies(labels, at, self.start, self.link.start_above) for kept in ends]
-                above, at_start = sum(a for a, _ in lies), sum(b for _, b in lies)
-                more = RUNS[label] * time
+                cost = self._counted(labels, at, RUNS[label] * time, ends)
                 into = new.setdefault(tuple(labels[i] for i in left), [])
-                into.extend(
-                    (t + more, a + above, b + at_start)
-                    for t, a, b in costs
-                    if a + above <= room and b + at_start <= room
-                )
+                for other in costs:
+                    both = Cost(*map(add, other, cost))
+                    if max(both.above, both.at_start) <= room:
+                        into.append(both)
         return {labels: undominated(costs) for labels, costs in new.items()}
+
+    def _counted(self, labels: Labels, at: dict[int, int], time: float, ends: Iterable[_Kept]) -> Cost:
+        """What the storages cost that have now been touched by all their ops."""
+        above = at_start = above_bits = start_bits = 0
+        for kept in ends:
+            waits, lies = kept.lies(labels, at, self.start, self.link.start_above)
+            above, above_bits = above + waits * kept.bytes, above_bits + waits * kept.bit
+            at_start, start_bits = at_start + lies * kept.bytes, start_bits + lies * kept.bit
+        return Cost(time, above, at_start, above_bits, start_bits)
+
+    def named(self, bits: int) -> set[int]:
+        """Storages from their bits."""
+        return {s for i, s in enumerate(self.storages) if bits >> i & 1}
 
 
 def undominated(costs: Iterable[Cost]) -> list[Cost]:
     """Those that no other beats in time and both counts of bytes."""
     kept: list[Cost] = []
-    for time, above, at_start in sorted(set(costs)):
-        if not any(a <= above and b <= at_start for _, a, b in kept):
-            kept.append((time, above, at_start))
+    for cost in sorted(set(costs)):
+        if not any(other.above <= cost.above and other.at_start <= cost.at_start for other in kept):
+            kept.append(cost)
     return kept
 
 

@@ -1,0 +1,134 @@
+"""Links combined to groups, one pass from the first to the last, and the way back to how the least time came about."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lowtide.planning.optimal.spine.choices import NEVER, Choices, Cost, backward_bytes
+from lowtide.planning.optimal.spine.links import Link, Spine
+from lowtide.planning.optimal.spine.states import Cells, Costs, Rests, begun, close, empty, extend, sift
+from lowtide.planning.optimal.work import STEP, charge
+
+COMBINED, SIFTED, TRACED = 5.5e-3 * STEP, 2e-2 * STEP, 5e-3 * STEP
+"""Work of one state with one choice of a link, of one that may be given up, and of one looked at on the way back."""
+
+STAYS, AGAIN, OPEN = range(3)
+"""Groups whose last storage of the spine never runs again, those where it does, and groups that go on."""
+
+
+class LinkChoices:
+    """All that a link can do: by whether it ends its group, and whether the storage below comes late."""
+
+    def __init__(self, spine: Spine, link: Link) -> None:
+        self.last = link.above is None
+        self.choices: dict[tuple[bool, bool], Choices] = {}
+        self.found: dict[tuple[bool, bool], dict[int, list[Cost]]] = {}
+        for topmost in (True,) if self.last else (False, True):
+            for late in (False,) if link.below is None else (False, True):
+                choices = Choices(spine, link, topmost=topmost, late_below=late)
+                self.choices[topmost, late], self.found[topmost, late] = choices, choices.find()
+        rests = backward_bytes(spine, link, [other.start for other in spine.links])
+        self.rests = Rests(np.array([b for b, _ in rests], np.int64), np.array([t for _, t in rests], np.float64))
+
+    def costs(self, late: bool, into: int) -> list[Cost]:
+        """The choices that end a group of the kind `into`, or let it go on."""
+        found = self.found.get((into != OPEN, late), {})
+        return [
+            c for label, costs in found.items() if into == OPEN or (label == NEVER) == (into == STAYS) for c in costs
+        ]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one link does on the way that has the least time."""
+
+    topmost: bool
+    late: bool
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class _At:
+    """A state: the kind of group, its cell, its time."""
+
+    kind: int
+    row: int
+    column: int
+    time: float
+
+
+class Chain:
+    """One pass over all links, in so many cells; `least` is the least time of any way to group them."""
+
+    def __init__(self, links: list[LinkChoices], room: int, cells: int) -> None:
+        self.links, self.room, self.unit, self.cells = links, room, max(1, math.ceil((room + 1) / cells)), cells
+        start = empty(cells)
+        start.time[0, 0] = 0.0
+        self.past: list[list[Cells]] = [[start, empty(cells), empty(cells)]]
+        """Before each link, by kind of group."""
+        for link in links:
+            self.past.append(self._add(link, self.past[-1]))
+        self.least = float(min(cells.time.min() for cells in self.past[-1][:OPEN]))
+
+    def _sources(self, link: LinkChoices, past: list[Cells]) -> list[tuple[int, Cells, bool]]:
+        """States that a link can follow: kind, cells, and whether the storage below comes late."""
+        found = [(STAYS, begun(past[STAYS]), False), (AGAIN, begun(past[AGAIN]), True), (OPEN, past[OPEN], False)]
+        return found[:OPEN] if link.last else found  # before the first start of all runs are free: no group reaches it
+
+    def _add(self, link: LinkChoices, past: list[Cells]) -> list[Cells]:
+        ended = [empty(self.cells) for _ in range(3)]
+        for _, source, late in self._sources(link, past):
+            states = int(np.isfinite(source.time).sum())
+            for into, cells in enumerate(ended):
+                costs = _arrays(link.costs(late, into))
+                work = states * costs.time.size
+                if into == OPEN:
+                    extend(source, costs, self.room, self.unit, cells)
+                else:
+                    work *= link.rests.time.size
+                    close(source, costs, link.rests, self.room, self.unit, cells)
+                charge(COMBINED * work)
+        sift(ended[OPEN], np.empty(self.cells))
+        charge(SIFTED * self.cells**2)
+        return ended
+
+    def steps(self) -> list[Step]:
+        """What each link does where the time is least; nothing where no way fits."""
+        if not math.isfinite(self.least):
+            return []
+        last = self.past[-1]
+        kind = min((STAYS, AGAIN), key=lambda kind: float(last[kind].time.min()))
+        at = _At(kind, int(last[kind].time[:, 0].argmin()), 0, self.least)
+        found: list[Step] = []
+        for link, past in zip(reversed(self.links), reversed(self.past[:-1]), strict=True):
+            step, at = self._origin(link, past, at)
+            found.append(step)
+        return found[::-1]
+
+    def _origin(self, link: LinkChoices, past: list[Cells], at: _At) -> tuple[Step, _At]:
+        """The state before a link from which `at` came, and what the link did."""
+        rests = [(0, 0.0)] if at.kind == OPEN else list(zip(*map(np.ndarray.tolist, link.rests), strict=True))
+        for kind, source, late in self._sources(link, past):
+            for cost in link.costs(late, at.kind):
+                charge(TRACED * self.cells**2)
+                above, at_start = source.above + cost.above, source.at_start + cost.at_start
+                same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == at.row)
+                if at.kind == OPEN:
+                    same &= at_start // self.unit == at.column
+                for size, time in rests:
+                    there = same & (at_start + size <= self.room) & (source.time + cost.time + time == at.time)
+                    if there.any():
+                        row, column = np.argwhere(there)[0].tolist()
+                        return Step(at.kind != OPEN, late, cost), _At(
+                            kind, row, column, float(source.time[row, column])
+                        )
+        raise AssertionError("a state that came from none")
+
+
+def _arrays(costs: list[Cost]) -> Costs:
+    return Costs(
+        np.array([c.time for c in costs], np.float64),
+        np.array([c.above for c in costs], np.int64),
+        np.array([c.at_start for c in costs], np.int64),
+    )
