@@ -174,4 +174,5 @@ def test_the_decision_of_the_bound_can_be_built_and_takes_about_its_time() -> No
     orders = [build(facts, decision) for decision in (tight, loose)]
     times = [sum(problem.times[o] for o in order or ()) - problem.base_time for order in orders]
     assert times[0] > times[1] > 0.9 * _bound(problem, budget, top)
-    assert orders[1] is not None and simulate(problem, tuple(orders[1])).peak < 0.75 * peak
+    assert orders[1] is not None
+    assert simulate(problem, tuple(orders[1])).peak < 0.75 * peak

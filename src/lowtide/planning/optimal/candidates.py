@@ -43,6 +43,9 @@ FIRST = (
 REPEATED = 4
 """One of so many walks towards a first plan begins from the order with the least peak, the others from the program."""
 
+PARTS = (97, 93)
+"""Per cent of the room for which the bound along the spine is asked what it stores."""
+
 WALKS = 1000
 """Between the seeds of two walks: a walk takes one for each part of its work."""
 
@@ -242,6 +245,26 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
     best.walks += 1
     if grown.best is not None:
         best.offer(grown.best, "ruin and recreate, anew" if anew else "ruin and recreate")
+
+
+def from_spine(best: Incumbent, top: int, share: float) -> None:
+    """What the bound along the spine stores, repaired, then ruin and recreate from there for a share of all the work.
+
+    Repaired it is mostly slower than the best order, but of another build: walks from there come to what they do not
+    reach from the best.
+    """
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+    from lowtide.planning.optimal.spine.bound import spine_decisions
+
+    facts = best.facts
+    built = (build(facts, d) for d in spine_decisions(facts, best.budget, top, PARTS, best.left))
+    fitted = [order for order in (best.fitted(order) for order in built if order) if order]
+    seconds = min(share * best.whole, best.left())
+    if not fitted or seconds <= 0:
+        return
+    start = min(fitted, key=best.extra_of)
+    grown = Regrowth(facts, best.budget).grow(start, ONWARD[0], seconds=seconds, seed=best.seed)
+    best.offer(grown.best or start, "ruin and recreate, along the spine")
 
 
 def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:

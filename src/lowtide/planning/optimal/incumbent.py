@@ -83,24 +83,31 @@ class Incumbent:
             self.offer(order, source)
         return order
 
-    def offer(self, order: Sequence[int], source: str, *, prunings: int = 3) -> bool:
-        """Repair where it is over the budget, prune, and keep it where it is the best so far."""
+    def fitted(self, order: Sequence[int], *, prunings: int = 3) -> list[int] | None:
+        """The order repaired where it is over the budget, and pruned; None where repair does not succeed."""
         fitting = list(order)
         over = self.over(order)
         if over > 0:
             far = self.order is not None and over > FAR * (self.budget - self.facts.problem.resident_bytes)
             repaired = repair(self.facts, order, self.budget, work=WORK // 10 if far else WORK)
             if repaired is None:
-                return False
+                return None
             fitting = repaired
             self.over(fitting)
-        pruned = prune(self.facts, fitting, self.budget, seed=self.seed, rounds=prunings)
+        return prune(self.facts, fitting, self.budget, seed=self.seed, rounds=prunings)
+
+    def extra_of(self, order: Sequence[int]) -> float:
+        """Time of an order beyond the program's."""
         times = self.facts.problem.times
-        extra = sum(times[o] for o in pruned) - self.facts.problem.base_time
-        if extra >= self.extra:
+        return max(0.0, sum(times[o] for o in order) - self.facts.problem.base_time)
+
+    def offer(self, order: Sequence[int], source: str, *, prunings: int = 3) -> bool:
+        """Make it fit, and keep it where it is the best so far."""
+        pruned = self.fitted(order, prunings=prunings)
+        if pruned is None or self.extra_of(pruned) >= self.extra:
             return False
         self.over(pruned)
-        self.order, self.extra = pruned, max(0.0, extra)
+        self.order, self.extra = pruned, self.extra_of(pruned)
         self.progress(f"{100 * self.extra / (self.facts.problem.base_time or 1):.3f} % by {source}")
         return True
 

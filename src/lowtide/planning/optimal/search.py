@@ -8,6 +8,7 @@ from lowtide.planning.optimal.candidates import (
     from_nested,
     from_policies,
     from_regrowth,
+    from_spine,
     from_stages,
 )
 from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
@@ -117,7 +118,9 @@ def search(best: Incumbent) -> str:
     chain = any(nested)
     wide = best.far or (not chain and best.above(0 if facts.count <= SMALL else APART))
     growing = GROWING if wide else GROWING_LITTLE
-    if wide and not chain:
+    if wide and chain:
+        from_spine(best, top, GROWING)
+    elif wide:
         for anew in (True, True, False):
             from_regrowth(best, GROWING, anew=anew)
     if not chain and (best.order is None or not best.far):  # blocks and stages do not help where the gap is wide
