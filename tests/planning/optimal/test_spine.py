@@ -176,3 +176,15 @@ def test_the_decision_of_the_bound_can_be_built_and_takes_about_its_time() -> No
     assert times[0] > times[1] > 0.9 * _bound(problem, budget, top)
     assert orders[1] is not None
     assert simulate(problem, tuple(orders[1])).peak < 0.75 * peak
+
+
+def test_nothing_lies_above_the_last_link() -> None:
+    """Values that only ops before the last link's start read lie at no start: within eight bytes one run is enough."""
+    forward = [((), (0,), 2), ((0,), (1, 2), 1), ((0, 2), (3,), 1), ((3,), (4,), 5), ((4,), (5,), 1)]
+    backward = [((4, 5), (6,), 2), ((3, 4, 6), (7,), 2), ((2, 7), (8,), 2), ((0, 1, 8), (9,), 1), ((0, 9), (10,), 2)]
+    ops = [Op(f"op{k}", time, reads, writes) for k, (reads, writes, time) in enumerate([*forward, *backward])]
+    problem = Problem("above", tuple(Storage(size) for size in (1, 1, 4, 1, 1, 1, 2, 1, 1, 1, 1)), tuple(ops))
+    best = least_time(problem, 8)
+    assert best is not None
+    assert best.value - problem.base_time == 1
+    assert _bound(problem, 8, 6) <= 1

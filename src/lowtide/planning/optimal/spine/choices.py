@@ -162,6 +162,7 @@ class Choices:
         above = at_start = above_bits = start_bits = 0
         for kept in ends:
             waits, lies = kept.lies(labels, at, self.start, self.link.start_above)
+            waits = waits and self.link.above is not None  # there is no start above the last link's
             above, above_bits = above + waits * kept.bytes, above_bits + waits * kept.bit
             at_start, start_bits = at_start + lies * kept.bytes, start_bits + lies * kept.bit
         return Cost(time, above, at_start, above_bits, start_bits)
