@@ -21,8 +21,14 @@ def compiled(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """A function that Python calls; compiled, it is kept on disk, beside its source or in the user's cache folder."""
-    return cast(F, njit(function, cache=True, **OPTIONS))
+    """A function that Python calls; compiled, it is kept on disk, beside its source or in the user's cache folder.
+
+    Where neither can be written to, every process compiles it anew.
+    """
+    try:
+        return cast(F, njit(error_model="numpy", _nrt=False, cache=True)(function))
+    except RuntimeError:  # numba found no folder
+        return cast(F, njit(error_model="numpy", _nrt=False)(function))
 
 
 def sources() -> str:
