@@ -26,9 +26,9 @@ def entry(function: F) -> F:
     Where neither can be written to, every process compiles it anew.
     """
     try:
-        return cast(F, njit(error_model="numpy", _nrt=False, cache=True)(function))
+        return cast(F, njit(function, cache=True, **OPTIONS))
     except RuntimeError:  # numba found no folder
-        return cast(F, njit(error_model="numpy", _nrt=False)(function))
+        return cast(F, njit(function, **OPTIONS))
 
 
 def sources() -> str:
