@@ -20,6 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@command -v g++ >/dev/null || echo "note: no g++ found. lowtide works, but measures memory through torch.profiler instead of its allocator shim: slower, and blind to what other threads allocate. Install g++ and run again to change that."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m lowtide.planning.optimal.warm
 	@touch $@
 
 lint: setup

@@ -4,14 +4,18 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
 from lowtide.planning.optimal.certify import solve_instant
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.regrow.anneal import walk
 from lowtide.planning.optimal.spine.bound import spine_bound, spine_decisions
 from lowtide.planning.optimal.spine.choices import AFTER, BEFORE, NEVER, Choices, backward_bytes
 from lowtide.planning.optimal.spine.links import Spine
+from lowtide.planning.optimal.spine.states import close, extend, sift
+from lowtide.planning.optimal.warm import warm
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import random_layers, repeated_blocks
@@ -188,3 +192,10 @@ def test_nothing_lies_above_the_last_link() -> None:
     assert best is not None
     assert best.value - problem.base_time == 1
     assert _bound(problem, 8, 6) <= 1
+
+
+def test_what_is_compiled_can_be_compiled_beforehand() -> None:
+    warm()
+    for entry in (extend, close, sift, walk):
+        assert isinstance(entry, Dispatcher)
+        assert entry.signatures, "numba lists what it compiled"
