@@ -239,6 +239,8 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
     if best.order is None or best.is_long:
         _first_fit(best, regrowth, seconds)
         return
+    if not anew and any(best.facts.position[o] < 0 for o in best.order):
+        return  # walks know no optional runs, and without them the order is another
     tastes = ANEW if anew else ONWARD
     start = best.facts.problem.program if anew else best.order
     grown = regrowth.grow(start, tastes[best.walks % len(tastes)], seconds=seconds, seed=best.seed + WALKS * best.walks)
