@@ -14,7 +14,7 @@ from lowtide.planning.optimal.regrow.anneal import walk
 from lowtide.planning.optimal.spine.bound import spine_bound, spine_decisions
 from lowtide.planning.optimal.spine.choices import AFTER, BEFORE, NEVER, Choices, backward_bytes
 from lowtide.planning.optimal.spine.links import Spine
-from lowtide.planning.optimal.spine.states import close, extend, sift
+from lowtide.planning.optimal.spine.states import combine, sift
 from lowtide.planning.optimal.warm import warm
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.simulate import simulate
@@ -196,6 +196,6 @@ def test_nothing_lies_above_the_last_link() -> None:
 
 def test_what_is_compiled_can_be_compiled_beforehand() -> None:
     warm()
-    for entry in (extend, close, sift, walk):
+    for entry in (combine, sift, walk):
         assert isinstance(entry, Dispatcher)
         assert entry.signatures, "numba lists what it compiled"

@@ -160,7 +160,7 @@ def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
         if not near:
             from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
         return
-    if best.extra - best.bound > GROUPED * facts.problem.base_time:
+    if best.above(GROUPED):
         from lowtide.planning.optimal.spine.bound import spine_bound  # compiled code is loaded only where it is used
 
         best.raise_bound(spine_bound(facts, best.budget, top, known=best.bound, left=best.left))

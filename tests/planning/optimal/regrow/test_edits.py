@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
+from lowtide.planning.optimal.compiled import OPTIONS
 from lowtide.planning.optimal.facts import Facts, live_bytes
-from lowtide.planning.optimal.regrow.compiled import OPTIONS
 from lowtide.planning.optimal.regrow.edits import begin, insert, remove
 from lowtide.planning.optimal.regrow.recreate import take_out
 from lowtide.planning.optimal.regrow.steps import give_keys, mark, undo

@@ -3,11 +3,12 @@ what came of it by simulated annealing, undo it otherwise."""
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from lowtide.planning.optimal.regrow.compiled import compiled, entry, sources
+from lowtide.planning.optimal.compiled import compiled, entry, sources
 from lowtide.planning.optimal.regrow.edits import begin
 from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
 from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
@@ -156,4 +157,4 @@ def _kept_with(digest: str) -> Walk:
     return walk
 
 
-walk = _kept_with(sources())
+walk = _kept_with(sources(Path(__file__).parent))

@@ -5,7 +5,7 @@ over in place are the exception, since who reads them last decides whether they 
 is taken away before an edit of an op that touches them and added again after it.
 """
 
-from lowtide.planning.optimal.regrow.compiled import compiled
+from lowtide.planning.optimal.compiled import compiled
 from lowtide.planning.optimal.regrow.lookup import NEVER, last_read, runs_around, step_of
 from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, is_full, learn, note, open_step
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables

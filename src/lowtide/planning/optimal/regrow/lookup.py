@@ -1,6 +1,6 @@
 """Where things stand in an order of runs: steps by key, who reads a value when, between which runs a key lies."""
 
-from lowtide.planning.optimal.regrow.compiled import compiled
+from lowtide.planning.optimal.compiled import compiled
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables
 
 NEVER = 1 << 60

@@ -1,6 +1,6 @@
 """The steps of an order of runs: places that open and close, runs of each op by key, edits noted and undone."""
 
-from lowtide.planning.optimal.regrow.compiled import compiled
+from lowtide.planning.optimal.compiled import compiled
 from lowtide.planning.optimal.regrow.tables import EDITED, EDITS, LENGTH, MARKED, MOVED, SPACE, Ints, Order
 
 

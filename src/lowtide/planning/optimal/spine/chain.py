@@ -7,7 +7,7 @@ import numpy as np
 
 from lowtide.planning.optimal.spine.choices import NEVER, Choices, Cost, backward_bytes
 from lowtide.planning.optimal.spine.links import Link, Spine
-from lowtide.planning.optimal.spine.states import Cells, Costs, Rests, begun, close, empty, extend, sift
+from lowtide.planning.optimal.spine.states import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
 from lowtide.planning.optimal.work import STEP, charge
 
 COMBINED, SIFTED, TRACED = 5.5e-3 * STEP, 2e-2 * STEP, 5e-3 * STEP
@@ -37,6 +37,10 @@ class LinkChoices:
         return [
             c for label, costs in found.items() if into == OPEN or (label == NEVER) == (into == STAYS) for c in costs
         ]
+
+    def rests_of(self, into: int) -> Rests:
+        """What else lies at the start of a group that the link ends; nothing where it goes on."""
+        return NOTHING if into == OPEN else self.rests
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,9 @@ class Chain:
         for _, source, late in self._sources(link, past):
             states = int(np.isfinite(source.time).sum())
             for into, cells in enumerate(ended):
-                costs = _arrays(link.costs(late, into))
-                work = states * costs.time.size
-                if into == OPEN:
-                    extend(source, costs, self.room, self.unit, cells)
-                else:
-                    work *= link.rests.time.size
-                    close(source, costs, link.rests, self.room, self.unit, cells)
-                charge(COMBINED * work)
+                costs, rests = _arrays(link.costs(late, into)), link.rests_of(into)
+                combine(source, costs, rests, self.room, self.unit, into != OPEN, cells)
+                charge(COMBINED * states * costs.time.size * rests.time.size)
         sift(ended[OPEN], np.empty(self.cells))
         charge(SIFTED * self.cells**2)
         return ended
@@ -108,7 +107,7 @@ class Chain:
 
     def _origin(self, link: LinkChoices, past: list[Cells], at: _At) -> tuple[Step, _At]:
         """The state before a link from which `at` came, and what the link did."""
-        rests = [(0, 0.0)] if at.kind == OPEN else list(zip(*map(np.ndarray.tolist, link.rests), strict=True))
+        rests = list(zip(*map(np.ndarray.tolist, link.rests_of(at.kind)), strict=True))
         for kind, source, late in self._sources(link, past):
             for cost in link.costs(late, at.kind):
                 charge(TRACED * self.cells**2)

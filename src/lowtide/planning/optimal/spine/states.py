@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.regrow.compiled import entry
+from lowtide.planning.optimal.compiled import entry
 
 Times = NDArray[np.float64]
 Sizes = NDArray[np.int64]
@@ -38,6 +38,10 @@ class Rests(NamedTuple):
     time: Times
 
 
+NOTHING = Rests(np.zeros(1, np.int64), np.zeros(1))
+"""Where a group goes on: its start is that of a later link."""
+
+
 def empty(cells: int) -> Cells:
     """No state at all."""
     shape = (cells, cells)
@@ -45,47 +49,29 @@ def empty(cells: int) -> Cells:
 
 
 @entry
-def extend(source: Cells, costs: Costs, room: int, unit: int, into: Cells) -> None:
-    """Groups with one more link that does not end them."""
+def combine(source: Cells, costs: Costs, rests: Rests, room: int, unit: int, ends: bool, into: Cells) -> None:
+    """Groups with one more link, where all fits at their start.
+
+    Where it `ends` them, the next group begins with what lies above; what lay at the start is no longer asked for.
+    """
     for i in range(source.time.shape[0]):
         for j in range(source.time.shape[1]):
-            time = source.time[i, j]
-            if time == np.inf:
-                continue
-            for c in range(costs.time.size):
-                above = source.above[i, j] + costs.above[c]
-                at_start = source.at_start[i, j] + costs.at_start[c]
-                if above > room or at_start > room:
-                    continue
-                a, b = above // unit, at_start // unit
-                if into.time[a, b] == np.inf:
-                    into.above[a, b], into.at_start[a, b] = above, at_start
-                into.above[a, b] = min(into.above[a, b], above)
-                into.at_start[a, b] = min(into.at_start[a, b], at_start)
-                into.time[a, b] = min(into.time[a, b], time + costs.time[c])
-
-
-@entry
-def close(source: Cells, costs: Costs, rests: Rests, room: int, unit: int, into: Cells) -> None:
-    """Groups with a last link, where all fits at their start; the next group begins with what lies above."""
-    for i in range(source.time.shape[0]):
-        for j in range(source.time.shape[1]):
-            time = source.time[i, j]
-            if time == np.inf:
+            if source.time[i, j] == np.inf:
                 continue
             for c in range(costs.time.size):
                 above = source.above[i, j] + costs.above[c]
                 at_start = source.at_start[i, j] + costs.at_start[c]
                 if above > room:
                     continue
+                a, b = above // unit, 0 if ends else at_start // unit
                 for r in range(rests.time.size):
                     if at_start + rests.bytes[r] > room:
                         continue
-                    a = above // unit
-                    if into.time[a, 0] == np.inf:
-                        into.above[a, 0] = above
-                    into.above[a, 0] = min(into.above[a, 0], above)
-                    into.time[a, 0] = min(into.time[a, 0], time + costs.time[c] + rests.time[r])
+                    if into.time[a, b] == np.inf:
+                        into.above[a, b], into.at_start[a, b] = above, at_start
+                    into.above[a, b] = min(into.above[a, b], above)
+                    into.at_start[a, b] = min(into.at_start[a, b], at_start)
+                    into.time[a, b] = min(into.time[a, b], source.time[i, j] + costs.time[c] + rests.time[r])
 
 
 @entry

@@ -1,4 +1,4 @@
-"""Python that numba compiles: the one place that imports it, so that nothing but this search waits for it."""
+"""Python that numba compiles: the one place that imports it, so that nothing else waits for it."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -31,13 +31,13 @@ def entry(function: F) -> F:
         return cast(F, njit(function, **OPTIONS))
 
 
-def sources() -> str:
-    """A digest of all that is compiled here.
+def sources(folder: Path) -> str:
+    """A digest of all that is compiled in a folder, and of how.
 
     What is kept on disk counts as fresh while the entry's own file is the same, although it contains what the other
     files were. An entry that closes over this digest is compiled anew when any of them has changed.
     """
     digest = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in (Path(__file__), *sorted(folder.glob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
