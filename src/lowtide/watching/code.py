@@ -1,0 +1,89 @@
+"""What is known about a piece of Python code that runs inside a trace: whose it is, and which names it reads."""
+
+import dis
+import itertools
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+import torch
+
+_LOWTIDE = str(Path(__file__).parent.parent) + "/"
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
+# torch's code that works on the user's objects; the rest of it is the tracer.
+_TORCH_LAYERS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "autograd/function.py"))
+_DYNAMIC = {"vars", "__dict__", "eval", "exec", "attrgetter", "__getattribute__", "globals"}
+_ASKS = {"getattr", "hasattr"}
+_GLOBAL_OPS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFacts:
+    """Of one code object."""
+
+    names: Sequence[str]
+    """Attributes that it may read or set."""
+    dynamic: bool
+    """May it be any other attribute too, because names are made up?"""
+    globals: Sequence[str]
+    """Globals that it may read or set."""
+    asks: bool
+    """May it ask for a name that is not there?"""
+    library: bool
+    """An installed package's, not the user's own."""
+    torch: bool
+
+
+def facts_of(code: CodeType) -> CodeFacts | None:
+    """None where the code is not of interest: the tracer's, lowtide's own, Python's."""
+    file = code.co_filename
+    if file.startswith(("<frozen", "<lowtide", "<string>")):
+        return None
+    library = "site-packages" in file
+    if file.startswith(_STDLIB) and not library:
+        return None
+    if file.startswith(_LOWTIDE) and not file.startswith(_LOWTIDE + "models/"):
+        return None
+    if file.startswith(_TORCH) and not file.startswith(_TORCH_LAYERS):
+        return None
+    names = {x for x in code.co_consts if isinstance(x, str) and x.isidentifier()}
+    globals_ = set()
+    instructions = list(dis.get_instructions(code))
+    for instruction in instructions:
+        if instruction.opname in _GLOBAL_OPS:
+            globals_.add(instruction.argval)
+        elif instruction.opcode in dis.hasname:
+            names.add(instruction.argval)
+    made_up = not (names | globals_).isdisjoint(_DYNAMIC) or _asks_for_made_up_names(instructions)
+    dynamic = made_up and not library
+    return CodeFacts(
+        tuple(sorted(names)),
+        dynamic,
+        tuple(sorted(globals_)),
+        not globals_.isdisjoint(_ASKS),
+        library,
+        file.startswith(_TORCH),
+    )
+
+
+def _asks_for_made_up_names(instructions: Sequence[dis.Instruction]) -> bool:
+    """Is there a `getattr` without a constant string among its arguments?"""
+    for place, instruction in enumerate(instructions):
+        if instruction.opname == "LOAD_GLOBAL" and instruction.argval in _ASKS:
+            arguments = list(itertools.takewhile(lambda x: x.opname != "CALL", instructions[place + 1 :]))
+            constant = any(x.opname == "LOAD_CONST" and isinstance(x.argval, str) for x in arguments)
+            if not constant or any(x.opname in ("BUILD_STRING", "FORMAT_VALUE", "BINARY_OP") for x in arguments):
+                return True
+    return False
+
+
+def is_library(module: str | None) -> bool:
+    """Does a class of this module come with Python, torch or numpy?"""
+    top = (module or "builtins").partition(".")[0]
+    return top in _ALWAYS_THE_SAME
+
+
+_ALWAYS_THE_SAME = {"builtins", "torch", "numpy", "collections", "typing", "abc", "types", "functools", "enum"}

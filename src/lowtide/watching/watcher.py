@@ -1,0 +1,305 @@
+"""Sees which Python code a trace runs, and so which values of the user's it may have read and changed."""
+
+import functools
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from lowtide.watching.code import CodeFacts, facts_of, is_library
+from lowtide.watching.holders import (
+    RANDOM,
+    ClassAttributes,
+    Container,
+    Globals,
+    Holder,
+    RandomSource,
+    TensorForm,
+    holder_of,
+)
+from lowtide.watching.values import CONTAINERS, MISSING, PLAIN, Copies, described, shallow
+
+log = logging.getLogger(__name__)
+
+MOST = 200_000
+"""Places that are watched; a program that reaches more is told so."""
+_STRUCTURE = ("training", "_parameters", "_buffers", "_modules")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PASSED_OVER = (logging.Logger, BuiltinFunctionType, functools.cached_property, property, staticmethod, classmethod)
+_NO_NAMES = CodeFacts((), False, (), False, True, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A change that a forward or backward made in Python."""
+
+    holder: Holder
+    key: Any
+    before: Any
+    after: Any
+    random: bool
+    """Were numbers drawn from a generator that is not torch's own?"""
+
+    @property
+    def name(self) -> str:
+        """How a person would write it."""
+        return self.holder.name(self.key)
+
+    @property
+    def keeps_tensor(self) -> bool:
+        """Was a tensor of the step kept?"""
+        return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(self.after))
+
+    def __str__(self) -> str:
+        if self.keeps_tensor:
+            return f"{self.name} (a tensor of the step is kept in it)"
+        return f"{self.name} (from {described(self.before)} to {described(self.after)})"
+
+
+class Watcher:
+    """Watches from before a trace until after it. Everything that it has seen is put back by `restore`."""
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Any]) -> None:
+        self.holders: dict[int, Holder] = {}
+        self.copies: Copies = {}
+        self.printed: str = ""
+        """Where the user's code printed something."""
+        self._facts: dict[CodeType, CodeFacts | None] = {}
+        self._done: set[tuple[int, CodeType | None]] = set()
+        self._closures: dict[CodeType, list[FunctionType]] = {}
+        self._objects = gc.get_objects()
+        self._existing = set(map(id, self._objects))
+        self._full = False
+        self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
+        for thing in self._objects:
+            if type(thing) is FunctionType and thing.__closure__:
+                self._closures.setdefault(thing.__code__, []).append(thing)
+        for path, module in model.named_modules():
+            self._structure(module, f"model.{path}" if path else "model")
+        self._reach(loss, "loss", _NO_NAMES, None)
+
+    def forget(self) -> None:
+        """Let go of what only the watching needed."""
+        self._objects, self._existing, self._closures, self._done = [], set(), {}, set()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See what runs inside; the user's own profiler waits."""
+        before = sys.getprofile()
+        sys.setprofile(self._saw)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _saw(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            facts = self._facts.get(code)
+            if facts is None and code not in self._facts:
+                facts = self._facts[code] = facts_of(code)
+                if facts is not None and not facts.torch:
+                    self._read_globals(frame.f_globals, facts.globals, code, facts)
+            if facts is not None:
+                self._called(frame, code, facts)
+        elif event == "return":
+            if arg is not None and frame.f_back is not None and id(arg) in self._existing:
+                caller = frame.f_back.f_code
+                facts = self._facts.get(caller)
+                if facts is not None:
+                    self._reach(arg, f"the result of {frame.f_code.co_qualname}()", facts, caller)
+        elif event == "c_call" and arg is print:
+            facts = self._facts.get(frame.f_code)
+            if facts is not None and not facts.library and not self.printed:
+                self.printed = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def _called(self, frame: FrameType, code: CodeType, facts: CodeFacts) -> None:
+        values = frame.f_locals
+        for name in (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars):
+            value = values.get(name)
+            if id(value) in self._existing:
+                self._reach(value, f"{name} of {code.co_qualname}", facts, code)
+        if code.co_freevars:
+            for function in self._closures.get(code, ()):
+                cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+                if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
+                    for name, cell in cells.items():
+                        self._cell(cell, f"the variable {name!r} around {code.co_qualname}", facts, code)
+                    self._defaults(function, facts, code)
+
+    def _read_globals(
+        self, scope: dict[str, Any], names: Sequence[str], code: CodeType | None, facts: CodeFacts
+    ) -> None:
+        held: Globals | None = None
+        for name in names:
+            value = scope.get(name, MISSING)
+            if value is MISSING or name.startswith("__"):
+                continue
+            if isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType) and facts.library:
+                continue
+            if held is None:
+                found = self.holders.get(id(scope))
+                held = found if isinstance(found, Globals) else Globals(scope, scope.get("__name__", "globals"))
+                self.holders[id(scope)] = held
+            held.note(name)
+            self._reach(value, held.name(name), facts, code)
+
+    def _cell(self, cell: CellType, path: str, facts: CodeFacts, code: CodeType | None) -> None:
+        holder = self._hold(cell, path)
+        if holder is not None:
+            holder.read.add("")
+        self._reach(_contents(cell), path, facts, code)
+
+    def _defaults(self, function: FunctionType, facts: CodeFacts, code: CodeType | None) -> None:
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._reach(value, f"a default of {function.__qualname__}", facts, code)
+
+    def _hold(self, owner: Any, path: str) -> Holder | None:
+        holder = self.holders.get(id(owner))
+        if holder is None and len(self.holders) < MOST:
+            holder = holder_of(owner, path)
+            if holder is not None:
+                self.holders[id(owner)] = holder
+                if isinstance(holder, Container):
+                    self.copies[id(owner)] = holder.copy
+        elif holder is None and not self._full:
+            self._full = True
+            log.warning("the step reaches more than %d Python objects: not all of them are watched for changes", MOST)
+        return holder
+
+    def _structure(self, module: nn.Module, path: str) -> None:
+        """What a trace depends on in every module of the model, whoever reads it."""
+        holder = self._hold(module, path)
+        assert holder is not None
+        for name in (*_STRUCTURE, *_HOOKS):
+            holder.read.add(name)
+            held = module.__dict__.get(name)
+            if isinstance(held, CONTAINERS):
+                self._hold(held, f"{path}.{name}")
+                for key, value in held.items() if isinstance(held, dict) else ():
+                    if isinstance(value, Tensor):
+                        self._hold(value, f"{path}.{key}")
+
+    def _reach(self, value: Any, path: str, facts: CodeFacts, code: CodeType | None) -> None:
+        """`code` may read `value` and, by the names in it, what hangs on it."""
+        if isinstance(value, PLAIN) or value is MISSING or isinstance(value, _PASSED_OVER):
+            return
+        key = (id(value), code)
+        if key in self._done:
+            return
+        self._done.add(key)
+        if isinstance(value, MethodType):
+            self._reach(value.__self__, path, facts, code)
+        elif isinstance(value, FunctionType):
+            # What it reads is seen when it runs, but what surrounds a function that is handed over is there now.
+            if code is None:
+                for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                    self._cell(cell, f"the variable {name!r} around {value.__qualname__}", facts, code)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self._caches.setdefault(id(value), (value, value.cache_info().misses))
+        elif isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self._reach(part, path, facts, code)
+        elif isinstance(value, ModuleType):
+            if not is_library(value.__name__) and facts.names:
+                self._read_globals(vars(value), facts.names, code, facts)
+        elif isinstance(value, type):
+            self._class(value, facts, code, facts.names)
+        elif isinstance(value, CONTAINERS):
+            holder = self._hold(value, path)
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            for k, element in list(pairs):
+                if not isinstance(element, PLAIN):
+                    self._reach(element, f"{holder.path if holder else path}[{k!r}]", facts, code)
+        else:
+            self._instance(value, path, facts, code)
+
+    def _instance(self, value: Any, path: str, facts: CodeFacts, code: CodeType | None) -> None:
+        holder = self._hold(value, path)
+        if holder is None or isinstance(value, (Tensor, *RANDOM)):
+            return
+        held = holder.now()
+        names = {*facts.names, *held} if facts.dynamic else facts.names
+        module = isinstance(value, nn.Module)
+        for name in names:
+            if name in held:
+                holder.read.add(name)
+                self._reach(held[name], f"{holder.path}.{name}", facts, code)
+            elif self._class(type(value), facts, code, (name,)):
+                holder.read.add(name)
+            elif module and (inner := _registered(value, name)) is not None:
+                self._reach(inner, f"{holder.path}.{name}", facts, code)
+            elif facts.asks:
+                holder.read.add(name)
+        if isinstance(value, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            for name, child in value.named_children():
+                self._reach(child, f"{holder.path}.{name}", facts, code)
+
+    def _class(self, cls: type, facts: CodeFacts, code: CodeType | None, names: Any) -> bool:
+        """Note the attributes of a class that are called `names`; says whether there is one."""
+        found = False
+        for name in names:
+            owner = next((c for c in cls.__mro__ if name in c.__dict__), None)
+            if owner is None:
+                continue
+            found = True
+            if not is_library(owner.__module__) and not name.startswith("__"):
+                holder = self._hold(owner, owner.__qualname__)
+                if isinstance(holder, ClassAttributes):
+                    holder.read.add(name)
+                    attribute = owner.__dict__[name]
+                    if not isinstance(attribute, FunctionType):
+                        self._reach(attribute, holder.name(name), facts, code)
+        return found
+
+    def effects(self, known: Mapping[int, Any]) -> list[Effect]:
+        """What has changed since it was first seen; `known` maps stand-ins to the tensors that they stand for."""
+        found = []
+        for holder in self.holders.values():
+            if isinstance(holder, TensorForm):
+                continue
+            for key in holder.changed(self.copies, known):
+                before, now = holder.values_at(key)
+                found.append(Effect(holder, key, before, _frozen(now), isinstance(holder, RandomSource)))
+        return found
+
+    def restore(self) -> None:
+        """Everything that was seen, as it was before."""
+        for holder in self.holders.values():
+            holder.restore()
+        for cache, misses in self._caches.values():
+            if cache.cache_info().misses > misses:
+                cache.cache_clear()  # it may hold tensors of the trace
+
+
+def may_settle(effects: Sequence[Effect]) -> bool:
+    """Can it be that these happen once and no more? Not where tensors of a step are kept or numbers are drawn."""
+    return bool(effects) and not any(effect.keeps_tensor or effect.random for effect in effects)
+
+
+def _frozen(value: Any) -> Any:
+    """A value as it is now, whatever becomes of the container."""
+    return shallow(value) if isinstance(value, CONTAINERS) and not isinstance(value, tuple | frozenset) else value
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _registered(module: nn.Module, name: str) -> Any:
+    for table in ("_parameters", "_buffers", "_modules"):
+        found = module.__dict__.get(table, {}).get(name)
+        if found is not None:
+            return found
+    return None
