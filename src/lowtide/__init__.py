@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lowtide.profiling.profile import profile as profile
     from lowtide.records.profile import Profile as Profile
     from lowtide.tracing.capture import capture as capture
+    from lowtide.training.check import check as check
     from lowtide.training.train_step import TrainStep as TrainStep
     from lowtide.training.train_step import train_step as train_step
 
@@ -18,11 +19,12 @@ _PUBLIC = {
     "Profile": "lowtide.records.profile",
     "StepGraph": "lowtide.graph.step_graph",
     "capture": "lowtide.tracing.capture",
+    "check": "lowtide.training.check",
     "profile": "lowtide.profiling.profile",
     "TrainStep": "lowtide.training.train_step",
     "train_step": "lowtide.training.train_step",
 }
-__all__ = ["BudgetInfeasible", "Profile", "StepGraph", "TrainStep", "capture", "profile", "train_step"]
+__all__ = ["BudgetInfeasible", "Profile", "StepGraph", "TrainStep", "capture", "check", "profile", "train_step"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,14 @@ class BatchMismatch(LowtideError):
     """A batch does not have the shapes and dtypes that the graph was captured for."""
 
 
+class StaleCapture(LowtideError, RuntimeError):
+    """Something that the trace took for granted has changed since."""
+
+
+class EagerMismatch(LowtideError, RuntimeError):
+    """The step computed something else than the user's own eager code."""
+
+
 class RewriteError(LowtideError):
     """A rewritten step is not the captured one in another order; a bug in lowtide."""
 

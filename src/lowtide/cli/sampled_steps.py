@@ -52,6 +52,7 @@ def sampled_steps(fresh: Fresh, planning: Planning, say: Callable[[str], None]) 
         policy=planning.policy,
         time_limit=planning.time_limit,
         progress=False,
+        sentinel=False,  # only the step itself is timed
     )
     assert step.plan is not None
     say("planned steps")

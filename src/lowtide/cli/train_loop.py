@@ -17,6 +17,7 @@ import lowtide
 from lowtide.cli.eager_copy import EagerCopy, differences
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
+from lowtide.errors import EagerMismatch
 from lowtide.graph.update import describe
 from lowtide.models.training import Training
 from lowtide.profiling.runs import no_collection
@@ -62,9 +63,12 @@ def train_loop(
         time_limit=wanted.time_limit,
         swap=wanted.swap,
         swap_dir=wanted.swap_dir,
+        sentinel=not wanted.compare,  # an eager copy that takes every step sees more
     )
     startup = perf_counter() - began
     loop = _Loop(step, training, optimizer, wanted)
+    if wanted.compare:
+        loop.check_gradients()
     limit = None if step.plan is None else step.plan.budget
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -111,6 +115,13 @@ class _Loop:
             )
         self.taken: list[TrainedStep] = []
         self.difference: str | None = None
+
+    def check_gradients(self) -> None:
+        """Every gradient once, before the first step: parameters show them only through the optimizer."""
+        try:
+            self._step.check(self._batch)
+        except EagerMismatch as error:
+            self.difference = f"before the first step, {error}"
 
     def step(self) -> tuple[TrainedStep, float]:
         """The next step of each, compared; what it took, and the loss."""

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import BatchMismatch
+from lowtide.errors import BatchMismatch, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,20 @@ class BatchForm:
     wrapper: type | None
     paths: tuple[str, ...]
     leaves: tuple[TensorLeaf | object, ...]
+    sharing: tuple[int, ...]
+    """For each tensor, the first one that lies in the same storage: one tensor under two names is another step."""
 
     @classmethod
     def of(cls, batch: Any) -> "BatchForm":
         """Read the form off an example."""
         wrapper = type(batch) if isinstance(batch, Mapping) and not isinstance(batch, dict) else None
         paths, spec = pytree.tree_flatten_with_path(dict(batch) if wrapper else batch)
+        names = tuple("batch" + pytree.keystr(path) for path, _ in paths)
+        for name, (_, x) in zip(names, paths, strict=True):
+            if isinstance(x, np.ndarray):
+                raise InputError(f"{name} is a numpy array: a batch has tensors, so use torch.from_numpy")
         leaves = tuple(TensorLeaf.of(x) if isinstance(x, Tensor) else x for _, x in paths)
-        return cls(spec, wrapper, tuple("batch" + pytree.keystr(path) for path, _ in paths), leaves)
+        return cls(spec, wrapper, names, leaves, _sharing([x for _, x in paths if isinstance(x, Tensor)]))
 
     @property
     def tensor_paths(self) -> tuple[str, ...]:
@@ -61,7 +68,7 @@ class BatchForm:
         leaves, spec = pytree.tree_flatten(dict(batch) if self.wrapper and isinstance(batch, Mapping) else batch)
         if spec != self.spec:
             raise BatchMismatch(f"the batch has the structure {spec}, but the graph was captured for {self.spec}")
-        tensors = []
+        tensors: list[Tensor] = []
         for path, expected, leaf in zip(self.paths, self.leaves, leaves, strict=True):
             if not isinstance(expected, TensorLeaf):
                 if isinstance(leaf, Tensor) or leaf != expected:
@@ -79,6 +86,8 @@ class BatchForm:
                     leaf
                 )
             tensors.append(leaf)
+        if _sharing([x for x in leaves if isinstance(x, Tensor)]) != self.sharing:
+            raise BatchMismatch("other tensors of the batch share their storage than at the capture: capture again")
         return tensors
 
     def rebuild(self, tensors: Sequence[Tensor]) -> Any:
@@ -87,3 +96,11 @@ class BatchForm:
         leaves = [next(rest) if isinstance(leaf, TensorLeaf) else leaf for leaf in self.leaves]
         batch = pytree.tree_unflatten(leaves, self.spec)
         return self.wrapper(batch) if self.wrapper else batch
+
+
+def _sharing(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    first: dict[int, int] = {}
+    return tuple(
+        first.setdefault(x.untyped_storage()._cdata, k) if x.layout is torch.strided else k
+        for k, x in enumerate(tensors)
+    )

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
 from lowtide.graph.effects import in_place_form
+from lowtide.graph.lifted import Lifted
 from lowtide.graph.ops import Op, run_ends
 from lowtide.graph.swapping import SWAP_OPS, WAITS
 from lowtide.graph.update import Ledger, update
@@ -81,6 +82,8 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
         if op.items:
             lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]
             lines.append(f"    del {op.node.name}")
+        if results[0] in (op.node, *op.items):
+            lines.append(f"    ledger.loss_is({results[0].name})")
         if dead:
             lines.append(f"    del {', '.join(dead)}")
         rank_of_line |= dict.fromkeys(range(max(rank_of_line, default=3) + 1, len(lines) + 1), op.rank)
@@ -128,6 +131,9 @@ def text_of(value: Any, names: dict[str, Any]) -> str:
     if isinstance(value, list | tuple):
         inside = ", ".join(text_of(item, names) for item in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
+    if isinstance(value, Lifted):
+        names[f"_lifted_{value.number}"] = value
+        return f"_lifted_{value.number}()"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"float({str(value)!r})"
     if isinstance(value, _PLAIN):
@@ -145,6 +151,7 @@ def prepare(
     node = op.node
     args = fx.node.map_arg(node.args, lambda argument: values[argument.name])
     kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument.name])
+    args = tuple(argument() if isinstance(argument, Lifted) else argument for argument in args)
     if node.target is update:
         return update, (ledger, *args), kwargs
     function = function_of(op)

@@ -1,7 +1,7 @@
 """StepGraph: one whole training iteration as one graph, and what is known about each of its ops and storages."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,9 @@ from torch import Tensor, fx, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from lowtide.errors import BatchMismatch, StaleCapture
 from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.conditions import Conditions
 from lowtide.graph.dispatch import below_autograd
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
@@ -20,6 +22,7 @@ from lowtide.graph.program import Program, write_program
 from lowtide.graph.swapping import Space, Swapping, swappings
 from lowtide.graph.update import Ledger, Micro, UpdateForm
 from lowtide.records.words import Purpose, Role
+from lowtide.watching.guards import Guards
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class StepGraph:
     """The batch that it was captured with; profiling runs on it."""
     ending: UpdateForm
     """What becomes of the gradients."""
+    conditions: Conditions
+    """What was decided by looking at the batch."""
+    guards: Guards
+    """What was read of the user's Python, and how torch was set."""
+    siblings: "Siblings | None" = None
+    """Graphs of the same step for batches that answer the conditions differently; None where only this one will do."""
 
     def __call__(self, batch: Any, *, keep_gradients: bool = False, space: Space | None = None) -> Any:
         """Run one training step on `batch`; returns the detached loss.
@@ -54,9 +63,21 @@ class StepGraph:
         A step that swaps needs a `space`.
         """
         ledger = Ledger(self.optimizer, [] if keep_gradients else None, space=space)
+        change = self.guards.changed()
+        if change is not None:
+            raise StaleCapture(f"{change} since the step was captured: capture again")
+        tensors = self.form.tensors(batch)
+        looked = self.conditions.first_difference(tensors)
+        if looked is not None and self.siblings is not None:
+            return self.siblings.for_batch(batch, tensors)(batch, keep_gradients=keep_gradients, space=space)
+        if looked is not None:
+            raise BatchMismatch(
+                f"the step looks at the batch at {looked.source} and sees something else than when it was captured: "
+                "capture again"
+            )
         if not self.ending.adds:
             self.optimizer.zero_grad(set_to_none=True)
-        result = self.run(self.form.tensors(batch), ledger)
+        result = self.run(tensors, ledger)
         for parameter, gradient in ledger.keep or ():
             parameter.grad = gradient
         return result
@@ -141,3 +162,20 @@ class StepGraph:
 
     def __str__(self) -> str:
         return listing(self)
+
+
+@dataclass
+class Siblings:
+    """The graphs of one step, one for each way in which its conditions are answered."""
+
+    capture: Callable[[Any], StepGraph]
+    known: list[StepGraph] = field(default_factory=list)
+
+    def for_batch(self, batch: Any, tensors: Sequence[Tensor]) -> StepGraph:
+        """The one that is right for `batch`; captured now where there is none yet."""
+        for graph in self.known:
+            if graph.conditions.first_difference(tensors) is None:
+                return graph
+        graph = replace(self.capture(batch), siblings=self)
+        self.known.append(graph)
+        return graph

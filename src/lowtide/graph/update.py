@@ -1,6 +1,6 @@
 """The optimizer's update as an op of the graph: the user's own optimizer, on some of its parameters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from lowtide.errors import EagerMismatch
 from lowtide.graph.dispatch import as_the_user
 
 # torch's optimizers whose update of one parameter reads nothing of another's.
@@ -121,7 +122,18 @@ class Ledger:
     """Of all gradients together, before they were clipped."""
     space: Any = None
     """Where values go that leave the device; a `graph.swapping.Space`, for steps that swap."""
+    expected: Tensor | None = None
+    """The loss that eager computes, where that is to be compared before anything moves."""
+    seen: Callable[[Sequence[Tensor], Sequence[Tensor]], None] | None = None
+    """Takes parameters and their gradients instead of the optimizer: nothing moves."""
     _group: dict[int, int] = field(default_factory=dict)
+
+    def loss_is(self, loss: Tensor) -> None:
+        """The loss is known; no parameter has moved yet."""
+        if self.expected is not None and not same_bits(loss, self.expected):
+            raise EagerMismatch(
+                f"the step's loss is {float(loss)!r}, that of the same code in eager is {float(self.expected)!r}"
+            )
 
     def step(self) -> None:
         """One `optimizer.step()`."""
@@ -163,6 +175,9 @@ def update(
     The gradients are gone afterwards, unless the ledger keeps them. With `add` they are added to what `.grad` holds;
     without `move` that is all. `clip` gives a norm and how many of the parameters it is taken over.
     """
+    if ledger.seen is not None:
+        ledger.seen(parameters, gradients)
+        return
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if add and parameter.grad is not None:
             parameter.grad.add_(gradient)
@@ -185,6 +200,15 @@ def update(
     ledger.moved.extend(parameters)
     if ledger.keep is not None:
         ledger.keep.extend(kept)
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal to the last bit, nan included."""
+    return torch.equal(a, b) or (a.shape == b.shape and a.dtype == b.dtype and _bytes(a) == _bytes(b))
+
+
+def _bytes(x: Tensor) -> bytes:
+    return x.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def state_tensors(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:

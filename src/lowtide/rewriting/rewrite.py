@@ -211,7 +211,7 @@ class _Writer:
         self.new.output(results)
         self.new.lint()
         ops = _with_overwriting(self.ops, self.storages, self.graph, results)
-        return replace(self.graph, graph=self.new, ops=ops, storages=tuple(self.storages))
+        return replace(self.graph, graph=self.new, ops=ops, storages=tuple(self.storages), siblings=None)
 
     def _storage(self, like: Storage) -> int:
         index = len(self.storages)

@@ -1,7 +1,7 @@
 """`lowtide.capture`: one whole training iteration as one graph."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,8 +9,10 @@ from torch import Tensor, fx, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from lowtide.errors import InputError
 from lowtide.graph.batch_form import BatchForm
-from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.conditions import Conditions
+from lowtide.graph.step_graph import Siblings, StepGraph
 from lowtide.graph.update import Micro, UpdateForm, parts, update
 from lowtide.records.words import Phase, Role
 from lowtide.tracing.assemble import InputTensor, assemble
@@ -26,10 +28,17 @@ from lowtide.tracing.functional import draws_become_pure, functionalize, lift_co
 from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
-from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters, refuse_types
+from lowtide.tracing.refusals import refuse_early, refuse_effects, refuse_stale_parameters, refuse_types
+from lowtide.tracing.settling import has_settled
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
+from lowtide.watching.guards import Guards
+from lowtide.watching.settings import torch_settings
+from lowtide.watching.watcher import Effect, Watcher, may_settle
+
+SIDE_EFFECTS = ("refuse", "ignore")
+"""What becomes of a step that changes something in Python."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class Traced:
     gradients: tuple[str, ...]
     """Names of the parameters whose gradients are the graph's last outputs."""
     extra: pytree.TreeSpec
+    conditions: Conditions
+    guards: Guards
 
     @cached_property
     def signs(self) -> int:
@@ -81,27 +92,61 @@ class Traced:
             extra=self.extra,
             example=self.example,
             ending=ending,
+            conditions=self.conditions,
+            guards=self.guards,
         )
 
 
-def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> StepGraph:
+def capture(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    loss: Loss | None = None,
+    *,
+    side_effects: str = "refuse",
+) -> StepGraph:
     """Capture forward, backward and optimizer of one training step as one graph.
 
     `batch` is a mapping (`model(**batch)`), a sequence (`model(*batch)`) or a tensor. `loss(model, batch)` returns the
     scalar loss; without it the model's output has `.loss` or is itself the loss. Nothing runs and nothing of the
-    user's changes: tracing works on tensors without data. What cannot be captured raises CaptureError.
+    user's changes: tracing works on tensors without data. What cannot be captured raises CaptureError; so does a
+    forward that changes something in Python (a counter, a list), unless `side_effects="ignore"` says that this does not
+    matter: then it happens in no step.
     """
-    return trace(model, optimizer, batch, loss).finish(UpdateForm())
+
+    def again(other: Any) -> StepGraph:
+        return trace(model, optimizer, other, loss, side_effects=side_effects).finish(UpdateForm())
+
+    siblings = Siblings(again)
+    graph = replace(again(batch), siblings=siblings)
+    siblings.known.append(graph)
+    return graph
 
 
-def trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> Traced:
+def trace(
+    model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None, *, side_effects: str = "refuse"
+) -> Traced:
     """The part of `capture` that takes long; several endings can be put to it."""
+    if side_effects not in SIDE_EFFECTS:
+        raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {side_effects!r}")
     refuse_types(model, optimizer)
     form = BatchForm.of(batch)
     tensors = form.tensors(batch)
     inputs = Inputs.of(model, optimizer)
     refuse_early(optimizer, inputs, form)
-    joint = trace_joint(model, loss or model_loss, inputs, form, tensors)
+    settings = torch_settings()
+    watcher = Watcher(model, loss or model_loss)
+    try:
+        joint = trace_joint(model, loss or model_loss, inputs, form, tensors, watcher)
+        effects = watcher.effects({fake: real for fake, (_, real) in joint.stand_ins.items()})
+        settled: list[Effect] = []
+        if may_settle(effects) and has_settled(model, loss or model_loss, inputs, form, tensors, joint.forward):
+            settled, effects = effects, []
+        if side_effects == "refuse":
+            refuse_effects(effects, watcher.printed, joint.line)
+    finally:
+        watcher.restore()
+        watcher.forget()
     constants = lift_constants(joint.module)
     outside = {id(tensor): name for name, tensor in inputs.outside.items()}
     refuse_stale_parameters(inputs, constants)
@@ -126,7 +171,10 @@ def trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None 
     drop_dead(graph)
     gather_outputs(graph)
     write_early(graph)
-    return Traced(model, optimizer, form, batch, graph, tuple(given), tuple(gradients), joint.extra)
+    guards = Guards.of(watcher, settings, settled)
+    return Traced(
+        model, optimizer, form, batch, graph, tuple(given), tuple(gradients), joint.extra, joint.conditions, guards
+    )
 
 
 def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) -> None:

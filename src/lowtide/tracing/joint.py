@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils import _pytree as pytree
 
 from lowtide.errors import CaptureError, LowtideError
 from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.conditions import Conditions
+from lowtide.tracing.known import KnownValues, models_may_look
 from lowtide.tracing.loss import Loss
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
+from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
+from lowtide.watching.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,58 @@ class Joint:
     trainable: tuple[str, ...]
     extra: pytree.TreeSpec
     """The structure of what `loss` returned beside the loss."""
+    conditions: Conditions
+    """What the step decided by looking at the batch."""
+    line: str
+    """The user's line that made the loss."""
+    forward: Signature
+    stand_ins: dict[int, tuple[Tensor, Tensor]]
+    """By identity, the tensors that stood for the model's own, and those."""
 
 
-def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> Joint:
-    """Trace with fake tensors: no kernel runs, no memory is taken, nothing of the user's is changed."""
+def trace_joint(
+    model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, batch: Sequence[Tensor], watcher: Watcher
+) -> Joint:
+    """Trace with fake tensors: no kernel of the step runs and no memory is taken.
+
+    What the user's Python does meanwhile is the `watcher`'s to see and to undo.
+    """
     everything = inputs.parameters | inputs.outside
     trainable = tuple(name for name, p in everything.items() if p.requires_grad)
     extra: list[pytree.TreeSpec] = []
+    lines: list[str] = []
+    signatures: list[Signature] = []
+    known = KnownValues(batch)
+    stand_ins: dict[int, Tensor] = {}
 
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
-        recorder = Recorder(model)
+        recorder = Recorder(model, known)
         own = {
             name: tensor.detach().requires_grad_(inputs.parameters[name].requires_grad)
             for name, tensor in zip(inputs.parameters, parameters, strict=True)
         }
         state = own | dict(zip(inputs.buffers, buffers, strict=True))
+        reals = inputs.parameters | inputs.buffers
+        stand_ins.update({id(reals[name]): tensor for name, tensor in state.items()})
+        known.start(leaves)
         with recorder, torch.enable_grad(), _autocast_cache():
-            with _reparametrize_module(model, state, tie_weights=True), recorder.modules():
+            with standing_in(model, stand_ins) as swapped, recorder.modules(), watcher.watching():
                 returned = loss(model, form.rebuild(leaves))
-                _refuse_leaks(model, recorder.last_line)
-                _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})
+                _write_replaced_buffers(swapped)
             _refuse_checkpoint(recorder.checkpoint_at)
             value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)
             extra.append(spec)
+            lines.append(recorder.last_line)
+            signatures.append(recorder.signature)
             recorder.follow_backward(value)
             wanted = [own.get(name, inputs.outside.get(name)) for name in trainable]
-            gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
+            # People run forward inside autocast and backward outside of it.
+            with torch._C._DisableAutocast(), watcher.watching():
+                gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
         return [value.detach(), *(x.detach() if isinstance(x, Tensor) else x for x in tensors), *gradients]
 
-    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions():
+    with quiet_trace():
         try:
             traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 list(inputs.parameters.values()), list(inputs.buffers.values()), list(batch)
@@ -95,7 +119,16 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
                 f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
                 "Run the same step eagerly: if that works, lowtide cannot trace this op"
             ) from error
-    return Joint(traced, trainable, extra[0])
+    reals = {id(tensor): tensor for tensor in (*inputs.parameters.values(), *inputs.buffers.values())}
+    return Joint(
+        traced,
+        trainable,
+        extra[0],
+        known.conditions(),
+        lines[0],
+        signatures[0],
+        {id(fake): (fake, reals[real]) for real, fake in stand_ins.items()},
+    )
 
 
 def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
@@ -119,6 +152,13 @@ def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
             "look for torch.no_grad(), .detach() or frozen parameters on its way"
         )
     return value, rest
+
+
+@contextmanager
+def quiet_trace() -> Iterator[None]:
+    """Around everything that runs the user's code on stand-ins."""
+    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look():
+        yield
 
 
 @contextmanager
@@ -168,15 +208,49 @@ def _nothing_random_outside_torch() -> Iterator[None]:
         np.random.set_state(numpy)
 
 
-def _write_replaced_buffers(model: nn.Module, buffers: dict[str, Tensor]) -> None:
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """One entry of a module's table of parameters or buffers, and what stands there during the trace."""
+
+    table: dict[str, Tensor | None]
+    name: str
+    path: str
+    real: Tensor
+    stand_in: Tensor
+
+
+@contextmanager
+def standing_in(model: nn.Module, stand_ins: Mapping[int, Tensor]) -> Iterator[list[Swapped]]:
+    """Put `stand_ins` (by the identity of what they stand for) into the model wherever a tensor is registered.
+
+    By identity, so that tied weights and modules under several names get one stand-in each.
+    """
+    swapped = [
+        Swapped(table, name, f"{path}.{name}".lstrip("."), real, stand_ins[id(real)])
+        for path, module in model.named_modules()
+        for table in (module._parameters, module._buffers)
+        for name, real in table.items()
+        if real is not None and id(real) in stand_ins
+    ]
+    try:
+        for entry in swapped:
+            entry.table[entry.name] = entry.stand_in
+        yield swapped
+    finally:
+        for entry in swapped:
+            entry.table[entry.name] = entry.real
+
+
+def _write_replaced_buffers(swapped: Sequence[Swapped]) -> None:
     """Where a forward assigns a new tensor to a buffer, write its value into the buffer that was there."""
-    for name, now in model.named_buffers():
-        before = buffers.get(name, now)
+    for entry in swapped:
+        now, before = entry.table.get(entry.name), entry.stand_in
         if now is before:
             continue
-        if now.shape != before.shape or now.dtype != before.dtype:
+        if now is None or now.shape != before.shape or now.dtype != before.dtype:
             raise CaptureError(
-                f"the step replaces the buffer {name!r} of shape {list(before.shape)} by one of {list(now.shape)}: "
+                f"the step replaces the buffer {entry.path!r} of shape {list(before.shape)} by "
+                f"{'none' if now is None else f'one of {list(now.shape)}'}: "
                 "a captured step has fixed shapes, so keep the buffer's shape"
             )
         with torch.no_grad():
@@ -189,15 +263,3 @@ def _refuse_checkpoint(line: str) -> None:
             f"{line}: torch.utils.checkpoint is in use, but lowtide decides itself what to recompute: "
             "switch checkpointing off, for Hugging Face models with model.gradient_checkpointing_disable()"
         )
-
-
-def _refuse_leaks(model: nn.Module, line: str) -> None:
-    """Refuse a forward that stores tensors on its modules: after the trace they would be fake ones."""
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if isinstance(value, FakeTensor):
-                delattr(module, name)
-                raise CaptureError(
-                    f"{line}: {type(module).__name__} {path!r} stores a tensor of the step in its attribute {name!r}, "
-                    "which a captured step cannot do: return it from the loss function, or register a buffer"
-                )

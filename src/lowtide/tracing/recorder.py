@@ -1,6 +1,7 @@
 """Notes where every traced op comes from: phase, module, the user's line, the forward op behind a backward one."""
 
 import random
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,8 @@ from torch.utils._pytree import tree_leaves
 
 from lowtide.errors import CaptureError
 from lowtide.records.words import Phase
+from lowtide.tracing.known import KnownValues, looks_at_values
+from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
 
 ORIGIN = "lowtide_origin"
@@ -58,8 +61,10 @@ def new_nodes(graph: fx.Graph, last: fx.Node) -> Iterator[fx.Node]:
 class Recorder(TorchDispatchMode):
     """Sits above the tracer, sees every aten call, and writes an Origin on the nodes that the call makes."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, known: KnownValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._known = known
+        self.signature = Signature()
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._modules: list[str] = [""]
         self._calls = 0
@@ -75,7 +80,14 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        watching = sys.getprofile()
+        sys.setprofile(None)  # what runs below is the tracer, not the user's code
+        try:
+            return self._dispatch(func, args, kwargs or {})
+        finally:
+            sys.setprofile(watching)
+
+    def _dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         origin = self._origin()
         if self.phase is Phase.FORWARD:
             self._watch(origin)
@@ -84,6 +96,11 @@ class Recorder(TorchDispatchMode):
         graph = mode.tracer.graph
         last = graph._root.prev
         _refuse(func, args, kwargs, origin)
+        if looks_at_values(func, args):
+            answer = self._known.ask(func, args, kwargs, origin.source)
+            if answer is not None:
+                return answer
+        func, args, kwargs = self._known.sized(func, args, kwargs, origin.source)
         try:
             out = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -97,6 +114,9 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(_data_dependent(func, origin))
         if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
             raise CaptureError(_data_dependent(func, origin))
+        self._known.follow(func, args, kwargs, out)
+        if self.phase is Phase.FORWARD:
+            self.signature.note(func, args, kwargs, out)
         made = list(new_nodes(graph, last))
         origin = replace(origin, in_place=_eager_in_place(func, self.phase))
         for node in made:

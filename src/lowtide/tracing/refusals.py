@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 from lowtide.errors import CaptureError
 from lowtide.graph.batch_form import BatchForm, TensorLeaf
 from lowtide.tracing.joint import Inputs
-from lowtide.tracing.source import user_line
+from lowtide.tracing.recorder import foreign_random
+from lowtide.tracing.source import short, user_line
+from lowtide.watching.watcher import Effect
 
 
 def refuse_types(model: object, optimizer: object) -> None:
@@ -93,3 +95,22 @@ def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None
                 f"the step reads {names[id(tensor)]!r} through a reference taken before it, not from the model: "
                 "read it as an attribute of the model inside the loss function"
             )
+
+
+def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
+    """Refuse a step that changes something in Python or prints: run from the graph it would do so no more."""
+    drawn = next((effect for effect in effects if effect.random), None)
+    if drawn is not None:
+        raise CaptureError(foreign_random(f"({drawn.name}) in what is called at {line}"))
+    if effects:
+        first = effects[0]
+        more = f" and {len(effects) - 1} more" if len(effects) > 1 else ""
+        raise CaptureError(
+            f"{line}: the step changes {first}{more}, which a captured step would do no more: return it from the loss "
+            'function, or keep it in a buffer; or, if that does not matter, pass side_effects="ignore"'
+        )
+    if printed:
+        raise CaptureError(
+            f"{short(printed)}: the step prints, which a captured step would do no more: print what the step returns, "
+            'or, if that does not matter, pass side_effects="ignore"'
+        )

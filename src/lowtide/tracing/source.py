@@ -30,7 +30,7 @@ def user_line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith(_COMMANDS):
         if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-            return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
@@ -40,7 +40,7 @@ def line_of(error: BaseException) -> str:
     found, step = "", error.__traceback__
     while step is not None:
         if not step.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-            found = f"{_short(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
+            found = f"{short(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
         step = step.tb_next
     return found
 
@@ -51,8 +51,8 @@ def inside_checkpoint() -> bool:
 
 
 @cache
-def _short(filename: str) -> str:
-    """Without the machine's part: relative to the working directory or to the folder of installed packages."""
+def short(filename: str) -> str:
+    """`file` or `file:line` without the machine's part: relative to the working directory or to installed packages."""
     path = Path(filename)
     for root in (*(parent for parent in path.parents if parent.name == "site-packages"), Path.cwd()):
         if path.is_relative_to(root):

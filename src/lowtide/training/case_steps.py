@@ -98,6 +98,7 @@ class WithPlan(CaseSteps):
             policy=policy,
             time_limit=time_limit,
             progress=False,
+            sentinel=False,  # only the step itself is timed
         )
 
     def step(self) -> tuple[Any, float, int | None]:

@@ -1,8 +1,9 @@
 """One kind of step made to fit: captured, measured, planned, rewritten, verified."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from lowtide.errors import InputError, LowtideError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import UpdateForm, describe
+from lowtide.graph.update import Micro, UpdateForm, describe
 from lowtide.planning.policies import BudgetInfeasible, Plan, policy
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
@@ -19,6 +20,7 @@ from lowtide.rewriting.estimate import estimate
 from lowtide.rewriting.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
+from lowtide.tracing.capture import Traced
 from lowtide.units import format_bytes, parse_bytes
 
 Say = Callable[[str], None]
@@ -62,12 +64,13 @@ class BudgetUnreachable(BudgetInfeasible):
         )
 
 
-def identity(graph: StepGraph) -> Identity:
-    """Which step this is."""
+def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
+    """Which step this is; without `numbers`, whatever the floats among its arguments are."""
     digest = hashlib.sha256()
     for op in graph.ops:
         made = ", ".join(f"{made}@{made.storage}" for made in op.outputs)
-        digest.update(f"{op.name} {op.op}({arguments_text(op.node, {})}) {op.reads} -> {made}\n".encode())
+        arguments = arguments_text(op.node, {}) if numbers else _without_numbers((op.node.args, op.node.kwargs))
+        digest.update(f"{op.name} {op.op}({arguments}) {op.reads} -> {made}\n".encode())
     for storage in graph.storages:
         digest.update(f"{storage.bytes} {storage.resident}\n".encode())
     return Identity(
@@ -79,6 +82,33 @@ def identity(graph: StepGraph) -> Identity:
         ending=_ending(graph.ending),
         graph=digest.hexdigest(),
     )
+
+
+def _without_numbers(value: Any) -> str:
+    if isinstance(value, float):
+        return "#"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_without_numbers, value))}]"
+    if isinstance(value, Mapping):
+        return _without_numbers([x for pair in value.items() for x in pair])
+    return str(value)
+
+
+def taken_over(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], others: Mapping[Micro, Planned]
+) -> dict[Micro, Planned] | None:
+    """The plans of `others` for `graphs`, where these differ from their steps in numbers alone; None where not."""
+    steps = {}
+    for kind, graph in graphs.items():
+        plan = others[kind].plan
+        if plan is None:
+            return None
+        if plan.signs:
+            graph = traced.finish(graph.ending, signs=True)
+        if identity(graph, numbers=False) != identity(others[kind].captured, numbers=False):
+            return None
+        steps[kind] = apply_plan(graph, replace(plan, step=identity(graph)))
+    return steps
 
 
 def batch_lines(form: BatchForm) -> tuple[str, ...]:

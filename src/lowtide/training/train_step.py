@@ -12,19 +12,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, ProfilerMeter, meter_for
-from lowtide.errors import InputError
+from lowtide.errors import EagerMismatch, InputError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger, Micro, UpdateForm, state_tensors
+from lowtide.graph.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
 from lowtide.planning.policies import policy as find_policy
 from lowtide.profiling.profile import profile
 from lowtide.profiling.signs import sign_profiles
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
-from lowtide.tracing.loss import Loss
+from lowtide.tracing.lifting import Numbers, lift, numbers_of
+from lowtide.tracing.loss import Loss, model_loss
+from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
-from lowtide.training.guards import World, world
 from lowtide.training.planned import (
     Planned,
     Variant,
@@ -34,11 +35,17 @@ from lowtide.training.planned import (
     is_worth_planning,
     make_plan,
     provisional,
+    taken_over,
 )
 from lowtide.training.progress import Progress, progress_bar
+from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
 from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
 from lowtide.units import format_bytes, parse_bytes
+from lowtide.watching.guards import Change, Guards
+from lowtide.watching.settings import Settings, change, optimizer_settings
+from lowtide.watching.tracked import Tracked
+from lowtide.watching.values import ANY
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +57,39 @@ TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 
 
+OFTEN = 3
+"""So many captures for the same value that changes, and the user is told how to do without them."""
+
+
 @dataclass
 class _Case:
     """Everything made for one form of batch in one state of the world."""
 
     form: BatchForm
-    world: World
+    guards: Guards
+    optimizer: Settings
+    numbers: Numbers
+    """Of the traced graph: what a later trace is compared with."""
+    gradients: tuple[str, ...]
+    """Names of the parameters that get one."""
     steps: dict[Micro, Planned]
     profile: Profile | None
     unwarned: bool = True
+    calls: int = 0
+
+    def mismatch(self, form: BatchForm, optimizer: Settings, batch: Any) -> "Change | None":
+        """Why this case is not the one for `batch` now; None where it is."""
+        if self.form != form:
+            return Change("the form of the batch")
+        name = change(self.optimizer, optimizer)
+        if name is not None:
+            return Change(name)
+        changed = self.guards.changed()
+        if changed is not None:
+            return changed
+        conditions = next(iter(self.steps.values())).graph.conditions
+        looked = conditions.first_difference(form.tensors(batch))
+        return None if looked is None else Change(f"what the step sees in the batch at {looked.source}")
 
 
 class _Watch:
@@ -100,6 +131,8 @@ def train_step(
     progress: bool | None = None,
     swap: str = "off",
     swap_dir: str | Path | None = None,
+    side_effects: str = "refuse",
+    sentinel: bool | int = True,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
@@ -112,6 +145,10 @@ def train_step(
     in seconds (about three steps by default). `progress` shows a bar; None does where the output is a terminal.
     `swap` lets values leave the device where that is cheaper than making them again: "disk" for models on the CPU (in
     `swap_dir`, by default the folder for temporary files), "host" memory for those on a GPU, "auto" for either.
+    A forward that changes something in Python is refused; `side_effects="ignore"` says that it does not matter, and
+    then the change happens in no step. At steps 1, 2, 4, 8 ... 1,024 and then every 1,024 your own forward runs beside
+    the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
+    `sentinel` is False for never, or a number for every so many steps.
     """
     return TrainStep(
         model,
@@ -127,6 +164,8 @@ def train_step(
         progress=progress,
         swap=swap,
         swap_dir=swap_dir,
+        side_effects=side_effects,
+        sentinel=sentinel,
     )
 
 
@@ -149,6 +188,8 @@ class TrainStep:
         progress: bool | None,
         swap: str,
         swap_dir: str | Path | None,
+        side_effects: str,
+        sentinel: bool | int,
     ) -> None:
         _check_options(budget, policy, clip_grad_norm, accumulate, time_limit)
         self.model = model
@@ -159,6 +200,12 @@ class TrainStep:
         self.clip_grad_norm = clip_grad_norm
         self.accumulate = accumulate
         self.last = Measured()
+        self.checks = Watched()
+        """What comparing with eager has cost so far."""
+        self._is_checked = check_schedule(sentinel)
+        self._side_effects = side_effects
+        self._captures: dict[str, int] = {}
+        """How often each changed value has led to a capture."""
         self._swap = SwapUse(swap, None if swap_dir is None else Path(swap_dir))
         self._time_limit = time_limit
         self._progress = progress
@@ -176,9 +223,12 @@ class TrainStep:
         step = case.steps[kind]
         tensors = step.graph.form.tensors(batch)
         ledger = Ledger(self.optimizer, space=self._swap.space)
-        undo = Undo(step.graph) if step.graph.swaps else None
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
+        case.calls += 1
+        if self._is_checked(case.calls):
+            ledger.expected = self._eager_loss(step, batch)
+        undo = Undo(step.graph) if step.graph.swaps or ledger.expected is not None else None
         measures = case.unwarned or not isinstance(self._meter, ProfilerMeter)
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
         complete = bool(self.optimizer.state) or not step.graph.has_state
@@ -191,6 +241,12 @@ class TrainStep:
             undone = undo is not None and not ledger.moved and not ledger.moving
             if undo is not None and undone:
                 undo()
+            if isinstance(error, EagerMismatch):
+                where = first_difference(step.captured, self.model, self.loss or model_loss, batch)
+                error.args = (
+                    f"{error}: they differ first in {where}; nothing has moved. lowtide.check() compares all "
+                    "gradients; sentinel=False trains on regardless",
+                )
             error.add_note(
                 describe_failure(step.graph, ledger, error, accumulating=kind is not Micro.ONLY, undone=undone)
             )
@@ -248,6 +304,23 @@ class TrainStep:
             raise InputError("there is no plan to save: this step was made without a budget")
         PlanFile(tuple(plan for plan in plans if plan is not None)).save(Path(path))
 
+    def check(self, batch: Any) -> Checked:
+        """Compare loss, gradients and buffers of this step with those of your own eager code on `batch`, bit for bit.
+
+        Nothing moves. Under a budget, what eager saves for backward waits on disk. A difference raises EagerMismatch.
+        """
+        if self._done:
+            raise InputError("a check between micro-steps would lose their gradients: check before the first of them")
+        step = self._case(batch).steps[self._kind()]
+        return check_step(
+            step.graph,
+            step.captured,
+            self.loss or model_loss,
+            batch,
+            on_disk=step.plan is not None,
+            space=self._swap.space,
+        )
+
     def explain(self) -> str:
         """The plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
         from lowtide.reporting.explain import explain
@@ -281,20 +354,44 @@ class TrainStep:
             return Micro.FIRST
         return Micro.LAST if self._done == self.accumulate - 1 else Micro.NEXT
 
+    def _eager_loss(self, step: Planned, batch: Any) -> Tensor:
+        """The loss by the user's own code, with what that took."""
+        before, start = self._bytes_in_place(step.graph, step.graph.form.tensors(batch)), perf_counter()
+        measures = not isinstance(self._meter, ProfilerMeter)
+        if measures:
+            self._meter.start()
+        try:
+            return eager_loss(self.model, self.loss or model_loss, batch, step.captured)
+        finally:
+            taken = self._meter.stop() if measures else None
+            self.checks.checks += 1
+            self.checks.seconds += perf_counter() - start
+            if taken is not None:
+                self.checks.peak = max(self.checks.peak or 0, before + taken.peak)
+                if step.plan is not None and before + taken.peak > step.plan.budget:
+                    log.warning(
+                        "comparing with eager took %s, more than the budget: sentinel=False switches it off",
+                        format_bytes(before + taken.peak),
+                    )
+
     def _case(self, batch: Any) -> _Case:
         """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
-        form, now = BatchForm.of(batch), world(self.model, self.optimizer)
-        for case in self._cases:
-            if case.form == form and case.world.key == now.key:
+        form, now = BatchForm.of(batch), optimizer_settings(self.optimizer, is_separable(self.optimizer))
+        why: Change | None = None
+        for case in reversed(self._cases):
+            mismatch = case.mismatch(form, now, batch)
+            if mismatch is None:
+                self._refuse_midway(case, why)
                 if case is not self._newest:
                     self._cases.remove(case)
                     self._cases.append(case)
                     self._newest = case
                 return case
-        before = self._newest
-        why = before.world.change(now) if before.world.key != now.key else "the batch has another form"
-        log.warning("%s: lowtide captures and plans the step anew for %s", why, "; ".join(batch_lines(form)))
-        case = self._make(batch, None)
+            why = why or mismatch
+        assert why is not None
+        self._tell(why, form)
+        case = self._make(batch, None, why)
+        self._refuse_midway(case, why)
         self._cases.append(case)
         if len(self._cases) > REMEMBERED:
             log.warning("more than %d forms of step are in use: the oldest is forgotten", REMEMBERED)
@@ -302,22 +399,66 @@ class TrainStep:
         self._newest = case
         return case
 
-    def _make(self, batch: Any, saved: Path | None) -> _Case:
+    def _refuse_midway(self, case: _Case, why: Change | None) -> None:
+        """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
+        if self._done and case.gradients != self._newest.gradients:
+            raise InputError(
+                f"{why} between two micro-steps, and other parameters have gradients now: change it after the call "
+                "that moves the parameters"
+            )
+
+    def _tell(self, why: Change, form: BatchForm) -> None:
+        log.warning("%s: lowtide captures the step anew for %s", why, "; ".join(batch_lines(form)))
+        count = self._captures[why.name] = self._captures.get(why.name, 0) + 1
+        if count == OFTEN and why.holder is not None:
+            log.warning(
+                "%s has changed %d times, and each time costs a capture: if it is a number, pass it in the batch as a "
+                "tensor, such as torch.tensor(value), and read it there",
+                why.name,
+                count,
+            )
+
+    def _trace(self, batch: Any, why: Change | None) -> Traced:
+        """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
+
+        def plain() -> Traced:
+            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self._side_effects)
+
+        if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
+            return plain()
+        assert why.holder is not None
+        tracked = Tracked(why.after)
+        why.holder.put(why.key, tracked)
+        try:
+            traced = plain()
+        finally:
+            why.holder.put(why.key, why.after)
+        if tracked.looked_at or not lift(traced.graph, self._newest.numbers, why):
+            return plain()
+        traced.guards.expect(why, ANY)
+        log.info("%s is read anew at every step from now on", why.name)
+        return traced
+
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> _Case:
         plans = None if saved is None else PlanFile.load(saved)
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
             watch = self._watch = _Watch()
-            traced = trace(self.model, self.optimizer, batch, self.loss)
-            now = world(self.model, self.optimizer)  # a first forward may settle things, such as a configuration
+            traced = self._trace(batch, why)
+            now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
             graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
             watch.note("capture")
             if plans is not None:
                 steps = self._from_file(traced, graphs, plans, saved)
                 self._make_room(steps)
-                return _Case(traced.form, now, _without_example(steps), None)
+                return _case_of(traced, now, steps, None)
             if self.budget is None:
-                bare = {kind: Planned(graph, graph, None) for kind, graph in graphs.items()}
-                return _Case(traced.form, now, _without_example(bare), None)
+                return _case_of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
+            for case in reversed(self._cases):
+                # Other numbers, the same ops: nothing to measure and nothing to plan.
+                again = taken_over(traced, graphs, case.steps)
+                if again is not None:
+                    return _case_of(traced, now, again, case.profile)
             whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
             signed = traced.finish(whole.ending, signs=True) if traced.signs else None
             if signed is not None and not is_worth_planning(signed, whole):
@@ -351,7 +492,7 @@ class TrainStep:
         if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
         self._make_room(steps)
-        return _Case(traced.form, now, _without_example(steps), measured)
+        return _case_of(traced, now, steps, measured)
 
     def _from_file(
         self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
@@ -413,6 +554,11 @@ class TrainStep:
                 format_bytes(plan.peak),
                 100 * (measured / plan.peak - 1),
             )
+
+
+def _case_of(traced: Traced, optimizer: Settings, steps: dict[Micro, Planned], profile: Profile | None) -> _Case:
+    numbers = numbers_of(traced.graph)
+    return _Case(traced.form, traced.guards, optimizer, numbers, traced.gradients, _without_example(steps), profile)
 
 
 def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
