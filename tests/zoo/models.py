@@ -110,8 +110,15 @@ def tokens(
 
 
 def _text(model: nn.Module, vocabulary: int = 60, classes: int = 0) -> Case:
+    """Both batches are padded: models look at the mask, and a full one is another step."""
     batch = tokens(vocabulary, classes=classes)
-    return Case(model, batch(8), batch(5))
+    return Case(model, batch(7), batch(5))
+
+
+def _full(case: Case) -> Case:
+    """The same model on batches without padding."""
+    batch = tokens(60)
+    return Case(case.model, batch(8), batch(8))
 
 
 def bert() -> Case:
@@ -146,6 +153,11 @@ def llama() -> Case:
         num_key_value_heads=2, max_position_embeddings=16, pad_token_id=0,
     )  # fmt: skip
     return _text(hf.LlamaForCausalLM(config))
+
+
+def llama_full_mask() -> Case:
+    """Looks at the mask, sees that it is full, and attends without it."""
+    return _full(llama())
 
 
 def qwen2() -> Case:
@@ -318,7 +330,8 @@ def autocast_convnet() -> Case:
 ZOO: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
-        mlp, convnet, convnet_channels_last, encoder, bert, distilbert, gpt2, llama, qwen2, t5, vit, segformer, resnet,
+        mlp, convnet, convnet_channels_last, encoder, bert, distilbert, gpt2, llama,
+        llama_full_mask, qwen2, t5, vit, segformer, resnet,
         homemade, lstm, gru, branches, autocast, autocast_convnet,
     )
 }  # fmt: skip
