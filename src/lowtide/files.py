@@ -41,7 +41,7 @@ def results_directory(path: Path, names: tuple[str, ...], *, force: bool) -> Pat
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise InputError(f"cannot write into {path}: {error.strerror}") from error
+        raise InputError(f"cannot write into {path}: {error.strerror}") from None
     return path
 
 
@@ -64,7 +64,7 @@ def results(path: Path, names: tuple[str, ...], *, force: bool) -> Iterator[Path
                 for file in names:
                     (Path(name) / file).replace(path / file)
             except OSError as error:
-                raise InputError(f"cannot write into {path}: {error.strerror}") from error
+                raise InputError(f"cannot write into {path}: {error.strerror}") from None
     finally:
         for folder in new:
             if not any(folder.iterdir()):

@@ -187,8 +187,9 @@ def test_it_saves_and_loads_back_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
-        ("[]", "not a lowtide-profile/3"),
+        ("{", "not JSON"),
+        ("[]", "must hold a JSON object"),
+        ("{}", "not a lowtide-profile/3"),
         ('{"format": "lowtide-profile/3"}', "damaged"),
         (None, "cannot"),
     ],

@@ -16,7 +16,7 @@ from lowtide.files import writing
 _SOURCE = Path(__file__).with_name("shim.cpp")
 
 
-class ShimError(LowtideError):
+class ShimError(LowtideError, RuntimeError):
     """The allocator shim did not compile or load although a compiler is there."""
 
 
