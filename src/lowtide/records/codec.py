@@ -5,6 +5,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,17 +22,19 @@ def save_record(record: Any, path: Path, *, version: str) -> None:
     write_text(path, json.dumps({"format": version, **_encode(record)}, separators=(",", ":"), allow_nan=False) + "\n")
 
 
-def load_record(kind: type[T], path: Path, *, version: str) -> T:
-    """Read a record of `kind` back; InputError says in one sentence what is wrong with the file."""
+def load_record(kind: type[T], path: Path, *, version: str, check: Callable[[T], None] = lambda _: None) -> T:
+    """Read a record of `kind` back and `check` it; InputError says in one sentence what is wrong with the file."""
     data = read_object(path)
     found = data.pop("format", None)
     if found != version:
         said = "has no format" if found is None else f"has the format {shown(found)}"
         raise InputError(f"{path} is not a {version} file, it {said}: make it again with this version of lowtide")
     try:
-        return typing.cast(T, _decode(kind, data, kind.__name__))
+        record = typing.cast(T, _decode(kind, data, kind.__name__))
+        check(record)
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
+    return record
 
 
 def _encode(value: Any) -> Any:
