@@ -1,4 +1,4 @@
-"""Do the numbers in a file name anything? Asked once, when a profile or a plan is read, so that nobody fails on it later."""
+"""Do the numbers in a file name anything? Asked once, when a profile or a plan is read: nobody fails on it later."""
 
 import math
 from collections.abc import Iterable
