@@ -12,10 +12,11 @@ from typing import IO, Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim import Optimizer
 
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.torch_optimizers import step_hooks
 
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -56,12 +57,7 @@ def untouched(graph: StepGraph) -> Iterator[None]:
 @contextmanager
 def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
     """The optimizer's hooks are the user's code: they see the steps of training, not those of measuring."""
-    hooks: tuple[dict[int, Any], ...] = (
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
-        _global_optimizer_pre_hooks,
-        _global_optimizer_post_hooks,
-    )
+    hooks = step_hooks(optimizer)
     registered = [dict(table) for table in hooks]
     for table in hooks:
         table.clear()
