@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from lowtide.errors import LowtideError
-from lowtide.files import writing
+from lowtide.files import owned_prefix, writing
 
 _SOURCE = Path(__file__).with_name("shim.cpp")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -66,7 +66,8 @@ def _library(found: str) -> Iterator[Path]:
             error.filename,
             error.strerror,
         )
-        with tempfile.TemporaryDirectory(prefix="lowtide-shim-") as folder:
+        prefix = owned_prefix(Path(tempfile.gettempdir()), "lowtide-shim-")
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder:
             library = Path(folder) / "shim.so"
             _compile(found, library)
             yield library

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from lowtide.device.swap.space import SwapError
+from lowtide.files import owned_prefix
 from lowtide.units import format_bytes
 
 _IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
@@ -114,7 +115,7 @@ def _open_nameless(folder: Path) -> int:
     except OSError as error:
         if error.errno not in _NO_NAMELESS:
             raise
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".lowtide-swap-")
+    handle, name = tempfile.mkstemp(dir=folder, prefix=owned_prefix(folder))
     Path(name).unlink()
     return handle
 
