@@ -276,10 +276,18 @@ def test_a_module_that_is_a_loss_function_is_one() -> None:
     lowtide.capture(model, torch.optim.SGD(model.parameters()), (torch.ones(2, 4), torch.ones(2, 3)), Whole())
 
 
-@pytest.mark.parametrize("batch", [(torch.ones(2, 4), torch.ones(2)), {"x": torch.ones(2, 4), "y": torch.ones(2)}])
-def test_a_batch_that_forward_does_not_take(batch: Any) -> None:
+@pytest.mark.parametrize(
+    ("batch", "recipe"),
+    [
+        ((torch.ones(2, 4), torch.ones(2)), "model(batch[0]), batch[1]"),
+        ({"x": torch.ones(2, 4), "y": torch.ones(2)}, "model(batch['x']), batch['y']"),
+        ({"x": torch.ones(2, 4)}, "model(batch['x']), batch[...]"),
+    ],
+)
+def test_a_batch_that_forward_does_not_take(batch: Any, recipe: str) -> None:
     model = nn.Linear(4, 3)
-    with pytest.raises(CaptureError, match=HERE + r".*passed as model\(\*.*batch\).*" + RECIPE) as caught:
+    recipe = re.escape(f"loss=lambda model, batch: criterion({recipe})")
+    with pytest.raises(CaptureError, match=HERE + r".*passed as model\(\*.*batch\).*" + recipe) as caught:
         lowtide.capture(model, torch.optim.SGD(model.parameters()), batch)
     assert caught.value.__context__ is None
     assert "eagerly" not in str(caught.value)
@@ -288,6 +296,18 @@ def test_a_batch_that_forward_does_not_take(batch: Any) -> None:
 def test_a_type_error_inside_of_forward_is_its_own() -> None:
     with pytest.raises(CaptureError, match=HERE + ".*TypeError: mine"):
         capture(Odd(lambda m, x: (_ for _ in ()).throw(TypeError("mine"))))
+
+
+def test_sparse_tensors_and_lazy_modules() -> None:
+    with pytest.raises(CaptureError, match=HERE + r".*batch is a torch.sparse_coo tensor.*\.to_dense\(\)"):
+        capture(nn.Linear(4, 1), torch.eye(4).to_sparse())
+    model = nn.Linear(4, 1)
+    model.register_buffer("mask", torch.eye(4).to_sparse())
+    with pytest.raises(CaptureError, match=HERE + r".*mask is a torch.sparse_coo tensor.*\.to_dense\(\)"):
+        capture(model)
+    for lazy, name in ((nn.LazyLinear(3), "weight"), (nn.Sequential(nn.LazyBatchNorm1d()), "0.weight")):
+        with pytest.raises(CaptureError, match=HERE + f".*{name} has no shape yet: run the model once"):
+            capture(lazy)
 
 
 def test_numpy_arrays_in_a_batch() -> None:

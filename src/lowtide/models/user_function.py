@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from lowtide.errors import InputError, shown
+from lowtide.errors import InputError, shortened, shown
 from lowtide.models.training import Training
 
 _RETURNS = "it must return (model, batch) or (model, batch, loss)"
@@ -100,5 +100,5 @@ def _shown(path: Path) -> Path:
 
 
 def _said(error: BaseException) -> str:
-    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    text = shortened(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()), 500)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -26,7 +26,7 @@ from lowtide.tracing.functional import draws_become_pure, functionalize, lift_co
 from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
-from lowtide.tracing.refusals import refuse_arrays, refuse_early, refuse_stale_parameters, refuse_types
+from lowtide.tracing.refusals import refuse_arrays, refuse_early, refuse_layouts, refuse_stale_parameters, refuse_types
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
@@ -101,6 +101,7 @@ def trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None 
     refuse_arrays(form)
     tensors = form.tensors(batch)
     inputs = Inputs.of(model, optimizer)
+    refuse_layouts(inputs, form, tensors)
     refuse_early(optimizer, inputs, form)
     joint = trace_joint(model, loss or model_loss, inputs, form, tensors)
     constants = lift_constants(joint.module)

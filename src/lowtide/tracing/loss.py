@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lowtide.errors import CaptureError
+from lowtide.errors import CaptureError, shortened, shown
 from lowtide.tracing.source import user_line
 
 Loss = Callable[[nn.Module, Any], Any]
-RECIPE = "loss=lambda model, batch: criterion(model(batch[0]), batch[1])"
+_RECIPE = "loss=lambda model, batch: criterion(model(batch[{}]), batch[{}])"
 _TARGETS = {"target", "targets", "label", "labels", "y", "y_true", "truth"}
 
 
@@ -45,10 +45,12 @@ def _called(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], ho
     except TypeError:
         if _takes(model.forward, args, kwargs):
             raise
-    has = f"the keys {', '.join(map(str, kwargs))}" if kwargs else f"{len(args)} entries"
+    keys = [shown(key) for key in kwargs]
+    has = f"the keys {', '.join(keys)}" if keys else f"{len(args)} entries"
+    places = [*keys, "..."] if keys else [0, 1]
     raise CaptureError(
-        f"{user_line()}: without a loss function the batch is passed as {how}, but it has {has} and "
-        f"{type(model).__name__}.forward takes {inspect.signature(model.forward)}: give {RECIPE}"
+        f"{user_line()}: without a loss function the batch is passed as {how}, but it has {shortened(has, 200)} and "
+        f"{type(model).__name__}.forward takes {inspect.signature(model.forward)}: give {_RECIPE.format(*places)}"
     )
 
 
@@ -66,11 +68,13 @@ def refuse_criterion(loss: object, where: str) -> None:
         return
     name = getattr(loss, "__name__", type(loss).__name__)
     if not callable(loss):
-        raise CaptureError(f"{where}: the loss must be a function of (model, batch), not {name}: give {RECIPE}")
+        raise CaptureError(
+            f"{where}: the loss must be a function of (model, batch), not {name}: give {_RECIPE.format(0, 1)}"
+        )
     if _is_criterion(loss):
         raise CaptureError(
             f"{where}: {name} compares an output with a target, but the loss is called as loss(model, batch): "
-            f"give {RECIPE}"
+            f"give {_RECIPE.format(0, 1)}"
         )
 
 

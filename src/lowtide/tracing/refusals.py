@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from lowtide.errors import CaptureError
@@ -38,6 +39,9 @@ def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
             raise CaptureError(
                 f"{where}: {_called(path)} is compiled with torch.compile: give the module itself, _orig_mod"
             )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise CaptureError(f"{where}: {name} has no shape yet: run the model once on a batch before")
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise CaptureError(
@@ -94,6 +98,17 @@ def refuse_arrays(form: BatchForm) -> None:
         if isinstance(leaf, np.ndarray):
             raise CaptureError(
                 f"{user_line()}: {path} is a numpy array, which a step cannot take as an input: use torch.from_numpy"
+            )
+
+
+def refuse_layouts(inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> None:
+    """Refuse sparse tensors and the like among what a step starts from."""
+    given = inputs.parameters | inputs.buffers | dict(zip(form.tensor_paths, batch, strict=True))
+    for name, tensor in given.items():
+        if tensor.layout is not torch.strided:
+            raise CaptureError(
+                f"{user_line()}: {name} is a {tensor.layout} tensor, whose bytes depend on its values, so they cannot "
+                "be planned: use .to_dense()"
             )
 
 
