@@ -108,6 +108,9 @@ def test_a_step_that_somebody_has_put_something_around() -> None:
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
     assert is_separable(optimizer), "a scheduler only looks"
     before = optimizer.step
+    other = SGD(nn.Linear(3, 2).parameters(), lr=0.1)
+    other.step = other.step  # type: ignore[method-assign]
+    assert is_separable(other), "its own"
 
     @functools.wraps(before)
     def step(*args: Any) -> Any:

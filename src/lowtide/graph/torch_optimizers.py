@@ -38,8 +38,8 @@ def torch_class(optimizer: Optimizer) -> type[Optimizer] | None:
     if base is None or step is None:
         return base
     # A scheduler of learning rates puts this around the step, to see whether it was called; anybody else means more.
-    wrapped = getattr(step, "__wrapped__", None) if getattr(step, "_wrapped_by_lr_sched", False) else None
-    return base if _bare(wrapped) is _bare(base.step) else None
+    inside = "__wrapped__" if getattr(step, "_wrapped_by_lr_sched", False) else "__func__"
+    return base if _bare(getattr(step, inside, None)) is _bare(base.step) else None
 
 
 @cache

@@ -15,7 +15,7 @@ _MODELS = f"{_LOWTIDE}/models/"
 _COMMANDS = f"{_LOWTIDE}/cli/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _PYTHON = sysconfig.get_path("stdlib") + "/"
-_INSTALLED = tuple({sysconfig.get_path(kind) + "/" for kind in ("purelib", "platlib")})
+_INSTALLED = ("/site-packages/", "/dist-packages/")
 _NOT_THE_USERS = (_TORCH, f"{_LOWTIDE}/", "<frozen", "<lowtide", "<eval_with_key")
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
 
@@ -25,7 +25,7 @@ def _is_the_users(filename: str) -> bool:
     """Neither torch's, nor lowtide's, nor Python's own; other libraries count as the user's."""
     if filename.startswith(_NOT_THE_USERS):
         return filename.startswith(_MODELS)
-    return filename.startswith(_INSTALLED) or not filename.startswith(_PYTHON)
+    return not filename.startswith(_PYTHON) or any(folder in filename for folder in _INSTALLED)
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:
