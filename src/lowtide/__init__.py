@@ -4,6 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowtide.device.swap.space import SwapError as SwapError
+    from lowtide.errors import BatchMismatch as BatchMismatch
+    from lowtide.errors import CaptureError as CaptureError
+    from lowtide.errors import EagerMismatch as EagerMismatch
+    from lowtide.errors import InputError as InputError
+    from lowtide.errors import LowtideError as LowtideError
+    from lowtide.errors import PlanMismatch as PlanMismatch
+    from lowtide.errors import ProfileError as ProfileError
+    from lowtide.errors import RewriteError as RewriteError
+    from lowtide.errors import StaleCapture as StaleCapture
     from lowtide.graph.step_graph import StepGraph as StepGraph
     from lowtide.planning.policies import BudgetInfeasible as BudgetInfeasible
     from lowtide.profiling.profile import profile as profile
@@ -15,16 +25,45 @@ if TYPE_CHECKING:
 
 # Loaded when first asked for: the planner and the command line start without torch.
 _PUBLIC = {
+    "BatchMismatch": "lowtide.errors",
     "BudgetInfeasible": "lowtide.planning.policies",
+    "CaptureError": "lowtide.errors",
+    "EagerMismatch": "lowtide.errors",
+    "InputError": "lowtide.errors",
+    "LowtideError": "lowtide.errors",
+    "PlanMismatch": "lowtide.errors",
     "Profile": "lowtide.records.profile",
+    "ProfileError": "lowtide.errors",
+    "RewriteError": "lowtide.errors",
+    "StaleCapture": "lowtide.errors",
     "StepGraph": "lowtide.graph.step_graph",
+    "SwapError": "lowtide.device.swap.space",
+    "TrainStep": "lowtide.training.train_step",
     "capture": "lowtide.tracing.capture",
     "check": "lowtide.training.check",
     "profile": "lowtide.profiling.profile",
-    "TrainStep": "lowtide.training.train_step",
     "train_step": "lowtide.training.train_step",
 }
-__all__ = ["BudgetInfeasible", "Profile", "StepGraph", "TrainStep", "capture", "check", "profile", "train_step"]
+__all__ = [
+    "BatchMismatch",
+    "BudgetInfeasible",
+    "CaptureError",
+    "EagerMismatch",
+    "InputError",
+    "LowtideError",
+    "PlanMismatch",
+    "Profile",
+    "ProfileError",
+    "RewriteError",
+    "StaleCapture",
+    "StepGraph",
+    "SwapError",
+    "TrainStep",
+    "capture",
+    "check",
+    "profile",
+    "train_step",
+]
 
 
 def __getattr__(name: str) -> Any:

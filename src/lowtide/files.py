@@ -1,18 +1,72 @@
-"""Writing files so that nothing half-written is ever left behind."""
+"""Writing files so that nothing half-written is ever left behind, not even by a process that was killed."""
 
+import glob
+import hashlib
+import logging
 import os
+import re
+import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from lowtide.errors import InputError
+
+log = logging.getLogger(__name__)
+
+
+def owned_prefix(folder: Path, prefix: str = ".lowtide-") -> str:
+    """For temporary names in `folder`: `prefix`, and who makes them, this process here.
+
+    What processes that were killed have left there under the same prefix goes.
+    """
+    leftover = re.compile(rf"{re.escape(prefix)}{_here()}-(\d+)-")
+    for path in folder.glob(f"{glob.escape(prefix)}{_here()}-*"):
+        match = leftover.match(path.name)
+        if match and not _lives(int(match[1])):
+            _remove(path)
+    return f"{prefix}{_here()}-{os.getpid()}-"
+
+
+@cache
+def _here() -> str:
+    """The machine, or the container, in which a process's number means something: folders can be shared by several."""
+    space = Path("/proc/self/ns/pid")
+    inside = os.readlink(space) if space.is_symlink() else ""  # noqa: PTH115 - it points to no file
+    return hashlib.sha256(f"{socket.gethostname()} {inside}".encode()).hexdigest()[:8]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.lstat().st_uid != os.geteuid():
+            return
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:  # another process was faster
+        return
+    except OSError as error:
+        log.warning("cannot remove %s, which a process that was killed has left behind: %s", path, error.strerror)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; renamed to `path` when the block ends well, removed when it does not."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=owned_prefix(path.parent), suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -41,7 +95,7 @@ def results_directory(path: Path, names: tuple[str, ...], *, force: bool) -> Pat
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise InputError(f"cannot write into {path}: {error.strerror}") from error
+        raise InputError(f"cannot write into {path}: {error.strerror}") from None
     return path
 
 
@@ -55,7 +109,7 @@ def results(path: Path, names: tuple[str, ...], *, force: bool) -> Iterator[Path
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     results_directory(path, names, force=force)
     try:
-        with tempfile.TemporaryDirectory(dir=path, prefix=".lowtide-") as name:
+        with tempfile.TemporaryDirectory(dir=path, prefix=owned_prefix(path)) as name:
             yield Path(name)
             missing = [file for file in names if not (Path(name) / file).is_file()]
             if missing:
@@ -64,7 +118,7 @@ def results(path: Path, names: tuple[str, ...], *, force: bool) -> Iterator[Path
                 for file in names:
                     (Path(name) / file).replace(path / file)
             except OSError as error:
-                raise InputError(f"cannot write into {path}: {error.strerror}") from error
+                raise InputError(f"cannot write into {path}: {error.strerror}") from None
     finally:
         for folder in new:
             if not any(folder.iterdir()):

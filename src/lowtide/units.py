@@ -3,7 +3,7 @@
 import math
 import re
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 
 _UNITS = {
     "": 1,
@@ -23,25 +23,29 @@ _NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*|%)\s*", re.IGNORECASE)
 def parse_bytes(text: str | int, *, whole: int | None = None, of: str = "the unplanned peak") -> int:
     """Bytes from `4096`, `"4GiB"`, `"500 MB"`, or `"60%"` of `whole` (rounded up), which `of` names in errors."""
     if isinstance(text, bool) or not isinstance(text, int | str):
-        raise InputError(f"a size must be a whole number of bytes or text such as '4GiB', not {text!r}")
+        raise InputError(f"a size must be a whole number of bytes or text such as '4GiB', not {shown(text)}")
     if isinstance(text, int):
         if text <= 0:
-            raise InputError(f"a size must be more than zero bytes, not {text}")
+            raise InputError(f"a size must be more than zero bytes, not {shown(text)}")
         return text
     match = _NUMBER.fullmatch(text)
     unit = match.group(2).lower() if match else ""
     if match is None or (unit != "%" and unit not in _UNITS):
-        raise InputError(f"{text!r} is no size: write a number of bytes, '4GiB', '500MB' or '60%'")
+        raise InputError(f"{shown(text)} is no size: write a number of bytes, '4GiB', '500MB' or '60%'")
     number = float(match.group(1))
+    if not math.isfinite(number):
+        raise InputError(
+            f"{shown(text)} is more than any memory has: write a number of bytes, '4GiB', '500MB' or '60%'"
+        )
     if unit == "%":
         if whole is None:
-            raise InputError(f"{text!r} is a share, but here only bytes make sense: write for example '4GiB'")
+            raise InputError(f"{shown(text)} is a share, but here only bytes make sense: write for example '4GiB'")
         if not 0 < number <= 100:
-            raise InputError(f"{text!r} must be above 0% and at most 100% of {of}")
+            raise InputError(f"{shown(text)} must be above 0% and at most 100% of {of}")
         return math.ceil(whole * number / 100)
     size = math.ceil(number * _UNITS[unit])
     if size <= 0:
-        raise InputError(f"a size must be more than zero bytes, not {text!r}")
+        raise InputError(f"a size must be more than zero bytes, not {shown(text)}")
     return size
 
 

@@ -1,7 +1,10 @@
 """The allocator's truth: the shim against torch.profiler, and the same interface on CUDA."""
 
 import gc
+import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -55,6 +58,83 @@ def test_a_shim_that_does_not_compile_says_why(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(shim.ShimError, match=r"does not compile with .*false"):
         shim.load_shim.__wrapped__()
+
+
+def kept_library(folder: Path) -> Path:
+    """The library in the cache `folder`, as if compiled before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setattr(shim, "_compile", lambda _, library: library.write_bytes(b"kept"))
+        with shim._library("g++") as library:
+            return library
+
+
+def test_a_compiled_shim_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    library = kept_library(tmp_path)
+    assert library.read_bytes() == b"kept"
+    assert library.is_relative_to(tmp_path)
+    assert library.parent.stat().st_mode & 0o777 == 0o700
+    library.parent.chmod(0o777)
+    assert kept_library(tmp_path) == library
+    assert library.parent.stat().st_mode & 0o777 == 0o700, "a folder of ours is closed again"
+    assert not caplog.records
+
+
+def no_folder(tmp_path: Path) -> None:
+    """Nobody can make the cache folder, not even root."""
+    (tmp_path / "lowtide").write_text("in the way")
+
+
+def writable_by_others(tmp_path: Path) -> None:
+    """Everybody may write the library."""
+    kept_library(tmp_path).chmod(0o666)
+
+
+def a_link(tmp_path: Path) -> None:
+    """The library is elsewhere."""
+    library = kept_library(tmp_path)
+    library.rename(tmp_path / "elsewhere")
+    library.symlink_to(tmp_path / "elsewhere")
+
+
+def of_another(tmp_path: Path) -> None:
+    """Somebody else owns the library."""
+    os.chown(kept_library(tmp_path), 12345, -1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        no_folder,
+        writable_by_others,
+        a_link,
+        pytest.param(of_another, marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")),
+    ],
+)
+def test_a_cache_that_is_not_the_users_alone_is_not_used(
+    spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shim, "_compile", lambda _, library: library.write_bytes(b"fresh"))
+    with shim._library("g++") as library:
+        assert library.read_bytes() == b"fresh"
+        assert not library.is_relative_to(tmp_path)
+        assert library.parent.stat().st_mode & 0o777 == 0o700
+    assert not library.exists(), "what was compiled for this process alone is gone again"
+    assert [record.message.count("XDG_CACHE_HOME") for record in caplog.records] == [1]
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(shim, "_compile", lambda _, library: library.write_bytes(b"fresh"))
+    with shim._library("g++") as library:
+        assert library.read_bytes() == b"fresh"
+    assert "home directory" in caplog.text
 
 
 def test_cpu_time_and_size() -> None:

@@ -45,5 +45,5 @@ def test_other_settings_are_refused(folder: Path, changes: dict[str, object], wo
 
 def test_a_damaged_file_is_said(folder: Path) -> None:
     case_files(folder, 4)[1].write_text("{")
-    with pytest.raises(InputError, match="is no JSON file"):
+    with pytest.raises(InputError, match="is not JSON"):
         finished(folder, [settings()])

@@ -1,5 +1,10 @@
 """Cases in processes of their own, for real."""
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,3 +65,27 @@ def test_its_errors_are_told(model: str, words: str, file: Path) -> None:
     name = model.replace("net.py", str(file))
     with pytest.raises(InputError, match=words), ProcessWorker(settings(model=name, planned=False)):
         pass
+
+
+EXPERIMENT = """
+import os, signal, sys
+from lowtide.experiments.worker import ProcessWorker
+from tests.experiments.workers import settings
+
+with ProcessWorker(settings(model=sys.argv[1], planned=False, budget=None)) as worker:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_of_an_experiment_that_was_killed_goes(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", EXPERIMENT, f"{file}:net"], check=False, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert [path.name[:13] for path in (tmp_path / "temporary").iterdir()] == ["lowtide-case-"]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with ProcessWorker(settings(model=f"{file}:killed", planned=False)) as worker:
+        assert worker.over
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -1,5 +1,7 @@
 """What is measured is what is predicted: bytes per op, the peak, and the toy model computed by hand."""
 
+import copy
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profile
+from torch.utils import _pytree as pytree
 
 import lowtide
 from lowtide.device import meter as meters
@@ -187,8 +190,9 @@ def test_it_saves_and_loads_back_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
-        ("[]", "not a lowtide-profile/3"),
+        ("{", "not JSON"),
+        ("[]", "must hold a JSON object"),
+        ("{}", "not a lowtide-profile/3"),
         ('{"format": "lowtide-profile/3"}', "damaged"),
         (None, "cannot"),
     ],
@@ -278,3 +282,55 @@ def test_without_a_compiler_the_profiler_counts_and_says_so(monkeypatch: pytest.
     exact = toy_profile()
     assert exact.memory_source == "allocator shim"
     assert [op.peak_mem_B for op in profile.ops] == [op.peak_mem_B for op in exact.ops]
+
+
+class Averaging(torch.optim.Optimizer):
+    """Somebody else's optimizer, which keeps what it needs wherever it likes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {"lr": torch.tensor(0.1)})
+        self.inner = torch.optim.Adam(model.parameters())
+        self.average = [p.detach().clone() for p in model.parameters()]
+        self.twin = copy.deepcopy(model)
+        self.notes: dict[str, Any] = {"count": 0, "norms": [torch.zeros(1)], "recent": deque([0], maxlen=2)}
+        self.seen: set[int] = set()
+        self.noise = torch.Generator().manual_seed(3)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Adam, and notes about it."""
+        self.inner.step()
+        for average, twin, p in zip(
+            self.average, self.twin.parameters(), self.inner.param_groups[0]["params"], strict=True
+        ):
+            average.lerp_(p, 0.5)
+            twin.add_(p)
+            p.add_(torch.randn(p.shape, generator=self.noise), alpha=1e-3)
+        self.param_groups[0]["lr"] *= 0.5
+        self.notes["count"] += 1
+        self.notes["norms"][0] += 1
+        self.notes["norms"].append(torch.ones(1))
+        self.notes["recent"].append(self.notes["count"])
+        self.notes["new"] = True
+        self.seen.add(self.notes["count"])
+        self.first = "made by the first step"
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["fresh", "with state"])
+def test_profiling_leaves_what_an_optimizer_keeps_outside_of_its_state(before: int) -> None:
+    case = ZOO["mlp"]()
+    optimizer = Averaging(case.model)
+    graph = lowtide.capture(case.model, optimizer, case.batch, case.loss)
+    for _ in range(before):
+        graph(case.batch)
+
+    def everything() -> list[Any]:
+        kept = [optimizer.average, dict(optimizer.twin.named_parameters()), optimizer.notes, optimizer.param_groups]
+        return [list(vars(optimizer)), optimizer.seen, *pytree.tree_leaves([*kept, dict(optimizer.inner.state)])]
+
+    expected, held, noise = copy.deepcopy(everything()), everything(), optimizer.noise.get_state()
+    lowtide.profile(graph, runs=1)
+    for new, old, same in zip(everything(), expected, held, strict=True):
+        assert torch.equal(new, old) if isinstance(old, torch.Tensor) else new == old
+        assert new is same or not isinstance(old, torch.Tensor), "the tensors are the user's own"
+    assert torch.equal(optimizer.noise.get_state(), noise)

@@ -87,7 +87,8 @@ def chain(layers: int = 3, *, prefix: str = "", model: str = "chain", activation
 def one_op() -> Profile:
     """A step of a single op that holds nothing."""
     op = chain(1).ops[0]
-    lonely = OpRecord(**{name: getattr(op, name) for name in OpRecord.__slots__} | {"makes": (), "output_B": 0})
+    holds_nothing = {"reads": (), "writes": (), "makes": (), "output_B": 0}
+    lonely = OpRecord(**{name: getattr(op, name) for name in OpRecord.__slots__} | holds_nothing)
     return _profile([], [lonely], [], "one", ())
 
 

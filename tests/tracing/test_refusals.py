@@ -2,13 +2,18 @@
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed import fsdp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
 
 import lowtide
@@ -161,3 +166,171 @@ def test_what_is_no_model_or_optimizer() -> None:
         lowtide.capture(len, torch.optim.SGD(nn.Linear(1, 1).parameters()), torch.ones(1))  # type: ignore[arg-type]
     with pytest.raises(CaptureError, match=r"must be a torch\.optim\.Optimizer"):
         lowtide.capture(nn.Linear(1, 1), None, torch.ones(1))  # type: ignore[arg-type]
+
+
+ONE_PROCESS = ".*does not reduce gradients over ranks yet: train the plain model in one process"
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    """A process group of two of which only this process exists."""
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("two_ranks")
+def test_one_of_several_processes() -> None:
+    with pytest.raises(CaptureError, match=HERE + ".*one of 2 processes" + ONE_PROCESS):
+        capture(nn.Linear(4, 1))
+    model = nn.Linear(4, 1)
+    with pytest.raises(CaptureError, match=HERE + ".*one of 2 processes" + ONE_PROCESS):
+        lowtide.train_step(model, torch.optim.SGD(model.parameters()), torch.ones(2, 4))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's about a single process and a CPU
+def test_models_over_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    try:
+        with pytest.raises(
+            CaptureError, match=HERE + ".*the model is a DistributedDataParallel" + ONE_PROCESS
+        ) as caught:
+            capture(nn.parallel.DistributedDataParallel(nn.Linear(4, 1)))
+        assert ".module" not in str(caught.value)
+        mesh = init_device_mesh("cpu", (1,))
+        sharded = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        fsdp.fully_shard(sharded[1], mesh=mesh)
+        with pytest.raises(CaptureError, match=HERE + ".*the module '1' is a FSDPModule" + ONE_PROCESS):
+            capture(sharded)
+        model = nn.Linear(4, 1)
+        model.weight = nn.Parameter(distribute_tensor(model.weight, mesh, [Replicate()]))
+        with pytest.raises(CaptureError, match=HERE + ".*weight is a DTensor" + ONE_PROCESS):
+            capture(model)
+    finally:
+        distributed.destroy_process_group()
+
+
+class AcceleratedOptimizer(torch.optim.Optimizer):
+    """As accelerate's: an optimizer around another that skips steps while gradients accumulate; no base state."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+class LightningOptimizer:
+    """As Lightning's: takes on the class of what it wraps."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self.__class__ = type("LightningSGD", (type(self), type(optimizer)), {})
+
+
+class Plain:
+    """Anything else that holds an optimizer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+@pytest.mark.parametrize(
+    ("wrap", "message"),
+    [
+        (AcceleratedOptimizer, r"AcceleratedOptimizer .*give the one inside, optimizer\.optimizer"),
+        (LightningOptimizer, r"LightningSGD .*give the one inside, optimizer\._optimizer"),
+        (Plain, r"Plain .*give the one inside, optimizer\.optimizer"),
+    ],
+)
+def test_optimizers_around_another(wrap: Callable[[torch.optim.Optimizer], Any], message: str) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(CaptureError, match=HERE + ".*" + message):
+        lowtide.capture(model, wrap(optimizer), torch.ones(2, 4))
+
+
+class Criterion(nn.Module):
+    """A loss of somebody's own, in the usual form."""
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The mean error."""
+        return (logits - target).abs().mean()
+
+
+RECIPE = re.escape("loss=lambda model, batch: criterion(model(batch[0]), batch[1])")
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.MSELoss, F.cross_entropy, Criterion(), 3])
+def test_a_criterion_is_no_loss_function(loss: Any) -> None:
+    model = nn.Linear(4, 3)
+    with pytest.raises(CaptureError, match=HERE + ".*" + RECIPE) as caught:
+        lowtide.capture(model, torch.optim.SGD(model.parameters()), (torch.ones(2, 4), torch.ones(2)), loss)
+    assert "eagerly" not in str(caught.value)
+
+
+def test_a_module_that_is_a_loss_function_is_one() -> None:
+    class Whole(nn.Module):
+        def forward(self, model: nn.Module, batch: Any) -> Tensor:
+            value: Tensor = Criterion()(model(batch[0]), batch[1])
+            return value
+
+    model = nn.Linear(4, 3)
+    lowtide.capture(model, torch.optim.SGD(model.parameters()), (torch.ones(2, 4), torch.ones(2, 3)), Whole())
+
+
+@pytest.mark.parametrize(
+    ("batch", "recipe"),
+    [
+        ((torch.ones(2, 4), torch.ones(2)), "model(batch[0]), batch[1]"),
+        ({"x": torch.ones(2, 4), "y": torch.ones(2)}, "model(batch['x']), batch['y']"),
+        ({"x": torch.ones(2, 4)}, "model(batch['x']), batch[...]"),
+    ],
+)
+def test_a_batch_that_forward_does_not_take(batch: Any, recipe: str) -> None:
+    model = nn.Linear(4, 3)
+    recipe = re.escape(f"loss=lambda model, batch: criterion({recipe})")
+    with pytest.raises(CaptureError, match=HERE + r".*passed as model\(\*.*batch\).*" + recipe) as caught:
+        lowtide.capture(model, torch.optim.SGD(model.parameters()), batch)
+    assert caught.value.__context__ is None
+    assert "eagerly" not in str(caught.value)
+
+
+def test_a_type_error_inside_of_forward_is_its_own() -> None:
+    with pytest.raises(CaptureError, match=HERE + ".*TypeError: mine"):
+        capture(Odd(lambda m, x: (_ for _ in ()).throw(TypeError("mine"))))
+
+
+def test_sparse_tensors_and_lazy_modules() -> None:
+    with pytest.raises(CaptureError, match=HERE + r".*batch is a torch.sparse_coo tensor.*\.to_dense\(\)"):
+        capture(nn.Linear(4, 1), torch.eye(4).to_sparse())
+    model = nn.Linear(4, 1)
+    model.register_buffer("mask", torch.eye(4).to_sparse())
+    with pytest.raises(CaptureError, match=HERE + r".*mask is a torch.sparse_coo tensor.*\.to_dense\(\)"):
+        capture(model)
+    for lazy, name in ((nn.LazyLinear(3), "weight"), (nn.Sequential(nn.LazyBatchNorm1d()), "0.weight")):
+        with pytest.raises(CaptureError, match=HERE + f".*{name} has no shape yet: run the model once"):
+            capture(lazy)
+
+
+def test_numpy_arrays_in_a_batch() -> None:
+    model = nn.Linear(4, 3)
+    batch = {"input": torch.ones(2, 4), "more": [np.ones(3)]}
+    for make in (lowtide.capture, lowtide.train_step):
+        with pytest.raises(CaptureError, match=HERE + r".*batch\['more'\]\[0\] is a numpy array.*torch\.from_numpy"):
+            make(model, torch.optim.SGD(model.parameters()), batch)
+
+
+@pytest.mark.parametrize("make", [lowtide.capture, lowtide.train_step])
+def test_the_line_is_the_users_also_from_train_step(make: Any) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    for given in ((model, None), (model, torch.optim.LBFGS(model.parameters())), (model, Plain(optimizer))):
+        with pytest.raises(CaptureError, match="^" + HERE):
+            make(*given, torch.ones(2, 4))
+    with pytest.raises(CaptureError, match="^" + HERE):
+        make(model, optimizer, 3)
+    with pytest.raises(CaptureError, match=HERE) as caught:
+        make(Odd(REFUSED["random"][0]), torch.optim.SGD(model.parameters()), torch.ones(3, 4))
+    assert "contextlib" not in str(caught.value)
+    updates = (op.source for op in lowtide.capture(model, optimizer, torch.ones(2, 4), lambda m, x: m(x).sum()).ops)
+    assert all(re.fullmatch(HERE, source) for source in updates)
+    step = lowtide.train_step(model, optimizer, torch.ones(2, 4), lambda m, x: m(x).sum())
+    assert all(re.fullmatch(HERE, op.source) for op in step.graph.ops)

@@ -22,7 +22,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.progress import progress_line
 from lowtide.cli.resources import resources_suffice
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 
@@ -91,7 +91,7 @@ def parse_shares(text: str) -> list[float]:
     try:
         shares = [float(word) / 100 for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--left takes per cents such as 75,50,12, not {text!r}") from None
+        raise InputError(f"--left takes per cents such as 75,50,12, not {shown(text)}") from None
     if not all(0 < share <= 1 for share in shares):
-        raise InputError(f"--left takes per cents above 0 and up to 100, not {text!r}")
+        raise InputError(f"--left takes per cents above 0 and up to 100, not {shown(text)}")
     return shares

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from lowtide.device.exhausted import is_out_of_memory
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shortened
 from lowtide.tracing.loss import Loss
 from lowtide.training.eager_training import EagerTraining
 
@@ -33,7 +33,9 @@ class EagerCopy(EagerTraining):
             if is_out_of_memory(error):
                 raise
             name = type(model).__name__
-            raise InputError(f"--compare trains a copy of {name}, which cannot be copied: {error}") from error
+            raise InputError(
+                f"--compare trains a copy of {name}, which cannot be copied: {shortened(str(error), 300)}"
+            ) from error
         super().__init__(*copied, loss, accumulate=accumulate, clip_grad_norm=clip_grad_norm)
 
 

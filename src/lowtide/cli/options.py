@@ -61,4 +61,4 @@ def output_file(path: Path, *, force: bool) -> Path:
         with tempfile.TemporaryFile(dir=path.parent):
             return path
     except OSError as error:
-        raise InputError(f"cannot write into {path.parent}: {error.strerror}") from error
+        raise InputError(f"cannot write into {path.parent}: {error.strerror}") from None

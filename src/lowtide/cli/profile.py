@@ -84,7 +84,7 @@ def profile(
             save_problem(replace(problem_of(graph, measured).problem, name=training.name), folder / PROBLEM)
             progress.advance(writing)
         except OSError as error:  # a full disk
-            raise InputError(f"cannot write into {out}: {error.strerror}") from error
+            raise InputError(f"cannot write into {out}: {error.strerror}") from None
     console = wide_console()
     console.print(summary(measured))
     tell_written(console, out, names)

@@ -52,7 +52,7 @@ def schedule(
     try:
         save_schedule(plan.schedule, out)
     except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}") from error
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
     Console().print(_table(problem, plan, limit, unplanned))
 
 

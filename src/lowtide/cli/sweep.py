@@ -19,7 +19,7 @@ from lowtide.cli.options import (
 )
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.work_bar import WorkBar, work_bar
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
 from lowtide.experiments.source import source_hash
@@ -135,7 +135,9 @@ def _budgets(text: str, sizes: list[int]) -> list[str]:
     for budget in budgets:
         parse_bytes(budget, whole=1)
     if len(budgets) not in (1, len(sizes)):
-        raise InputError(f"--budget takes one budget, or one for each of the {len(sizes)} batch sizes, not {text!r}")
+        raise InputError(
+            f"--budget takes one budget, or one for each of the {len(sizes)} batch sizes, not {shown(text)}"
+        )
     return budgets * len(sizes) if len(budgets) == 1 else budgets
 
 
@@ -149,9 +151,9 @@ def parse_batch_sizes(text: str) -> list[int]:
     try:
         sizes = [int(word) for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--batch-sizes takes whole numbers such as 4,8,16, not {text!r}") from None
+        raise InputError(f"--batch-sizes takes whole numbers such as 4,8,16, not {shown(text)}") from None
     if not all(0 < size < 2**31 for size in sizes) or len(set(sizes)) < len(sizes):
-        raise InputError(f"--batch-sizes takes different numbers from 1 up and below 2**31, not {text!r}")
+        raise InputError(f"--batch-sizes takes different numbers from 1 up and below 2**31, not {shown(text)}")
     return sizes
 
 

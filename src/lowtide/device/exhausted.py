@@ -2,7 +2,7 @@
 
 import re
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, LowtideError
 
 # torch has no class of its own for it on CPU.
 _NO_MEMORY = re.compile(
@@ -11,7 +11,10 @@ _NO_MEMORY = re.compile(
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Also where a user's function ran out of memory, which is an InputError about that function."""
+    """Also where a user's function ran out of memory, which is an InputError about that function. Other errors of ours
+    have words of their own for it."""
     if isinstance(error, InputError):
         return is_out_of_memory(error.__cause__)
+    if isinstance(error, LowtideError):
+        return False
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))

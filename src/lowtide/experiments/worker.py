@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Protocol
 
 from lowtide.errors import InputError
+from lowtide.files import owned_prefix
 from lowtide.records.case import Case, CaseSettings, Outcome, Turns
 
 
@@ -45,7 +46,7 @@ class ProcessWorker:
 
     def __enter__(self) -> "ProcessWorker":
         """Start; returns when everything before the first step is done."""
-        self._folder = tempfile.TemporaryDirectory(prefix="lowtide-case-")
+        self._folder = tempfile.TemporaryDirectory(prefix=owned_prefix(Path(tempfile.gettempdir()), "lowtide-case-"))
         settings, self._result = (Path(self._folder.name) / name for name in ("settings.json", "result.json"))
         self._settings.save(settings)
         self._said = tempfile.TemporaryFile()

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import BatchMismatch, InputError
+from lowtide.errors import BatchMismatch, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,6 @@ class BatchForm:
         wrapper = type(batch) if isinstance(batch, Mapping) and not isinstance(batch, dict) else None
         paths, spec = pytree.tree_flatten_with_path(dict(batch) if wrapper else batch)
         names = tuple("batch" + pytree.keystr(path) for path, _ in paths)
-        for name, (_, x) in zip(names, paths, strict=True):
-            if isinstance(x, np.ndarray):
-                raise InputError(f"{name} is a numpy array: a batch has tensors, so use torch.from_numpy")
         leaves = tuple(TensorLeaf.of(x) if isinstance(x, Tensor) else x for _, x in paths)
         return cls(spec, wrapper, names, leaves, _sharing([x for _, x in paths if isinstance(x, Tensor)]))
 
@@ -73,11 +69,13 @@ class BatchForm:
             if not isinstance(expected, TensorLeaf):
                 if isinstance(leaf, Tensor) or leaf != expected:
                     raise BatchMismatch(
-                        f"{path} is {leaf!r}, but the graph was captured for {expected!r}: capture again"
+                        f"{path} is {shown(leaf)}, but the graph was captured for {shown(expected)}: capture again"
                     )
                 continue
             if not isinstance(leaf, Tensor):
-                raise BatchMismatch(f"{path} is {leaf!r}, but the graph was captured for {expected}: capture again")
+                raise BatchMismatch(
+                    f"{path} is {shown(leaf)}, but the graph was captured for {expected}: capture again"
+                )
             got = TensorLeaf.of(leaf)
             if (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):
                 raise BatchMismatch(f"{path} is {got}, but the graph was captured for {expected}: capture again")

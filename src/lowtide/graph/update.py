@@ -9,25 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
-from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim import Optimizer
 
 from lowtide.errors import EagerMismatch
 from lowtide.graph.dispatch import as_the_user
-
-# torch's optimizers whose update of one parameter reads nothing of another's.
-_INDEPENDENT = {
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.RMSprop,
-    torch.optim.Adagrad,
-    torch.optim.Adadelta,
-    torch.optim.Adamax,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.ASGD,
-    torch.optim.Rprop,
-}
+from lowtide.graph.torch_optimizers import step_hooks, torch_class
 
 
 class Micro(StrEnum):
@@ -65,13 +51,7 @@ class UpdateForm:
 def is_separable(optimizer: Optimizer) -> bool:
     """Can each parameter be updated on its own without changing what the optimizer does? Not where hooks or code of
     others want to see the step as a whole."""
-    hooked = (
-        optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or _global_optimizer_pre_hooks
-        or _global_optimizer_post_hooks
-    )
-    return type(optimizer) in _INDEPENDENT and not hooked
+    return torch_class(optimizer) is not None and not any(step_hooks(optimizer))
 
 
 def _is_foreach(group: dict[str, object]) -> bool:
@@ -88,7 +68,7 @@ def describe(optimizer: Optimizer) -> str:
     """`Adam, fused` or `SGD, for-loop, momentum 0.9`: for reports."""
     group = optimizer.param_groups[0]
     words = [type(optimizer).__name__]
-    if type(optimizer) in _INDEPENDENT:
+    if torch_class(optimizer) is not None:
         words.append("fused" if group.get("fused") else "foreach" if _is_foreach(group) else "for-loop")
     if group.get("momentum"):
         words.append(f"momentum {group['momentum']}")
@@ -226,14 +206,15 @@ def expected_state(optimizer: Optimizer, parameter: Tensor) -> dict[str, int]:
     there = state_tensors(optimizer, parameter)
     if there:
         return {name: tensor.untyped_storage().nbytes() for name, tensor in there.items()}
-    if type(optimizer) not in _INDEPENDENT:
+    kind = torch_class(optimizer)
+    if kind is None:
         return {}
     group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
     stand_in = torch.zeros([2] * max(parameter.dim(), 1), dtype=parameter.dtype, requires_grad=True)
     stand_in.grad = torch.zeros_like(stand_in)
     settings = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
     with torch.enable_grad():
-        rehearsal = type(optimizer)([{"params": [stand_in], **settings}], lr=1e-3)  # type: ignore[call-arg]
+        rehearsal = kind([{"params": [stand_in], **settings}], lr=1e-3)  # type: ignore[call-arg]
         rehearsal.step()
     return {
         name: parameter.numel() * tensor.element_size()

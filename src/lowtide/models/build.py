@@ -2,7 +2,7 @@
 
 import torch
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.models.reference import REFERENCES
 from lowtide.models.training import ModelOptions, Training
 from lowtide.models.user_function import call_user_function, load_user_function
@@ -22,7 +22,7 @@ def build(model: str, batch_size: int, options: ModelOptions | None = None, *, s
     reference = REFERENCES.get(model)
     if reference is None:
         raise InputError(
-            f"unknown model {model!r}: write one of {', '.join(REFERENCES)}, "
+            f"unknown model {shown(model)}: write one of {', '.join(REFERENCES)}, "
             "or path/to/file.py:function, or package.module:function"
         )
     options.refuse_all_but(reference.options, model)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shortened, shown
 from lowtide.models.training import Training
 
 _RETURNS = "it must return (model, batch) or (model, batch, loss)"
@@ -21,7 +21,7 @@ def load_user_function(text: str) -> Callable[..., Any]:
     """The function that `path/to/file.py:function` or `package.module:function` names."""
     where, _, name = text.rpartition(":")
     if not where or not name:
-        raise InputError(f"{text!r} names no function: write path/to/file.py:function or package.module:function")
+        raise InputError(f"{shown(text)} names no function: write path/to/file.py:function or package.module:function")
     module = _from_file(Path(where)) if where.endswith(".py") or "/" in where else _from_module(where)
     function = getattr(module, name, None)
     if function is None:
@@ -100,5 +100,5 @@ def _shown(path: Path) -> Path:
 
 
 def _said(error: BaseException) -> str:
-    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    text = shortened(" ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()), 500)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

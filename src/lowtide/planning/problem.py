@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from lowtide.errors import InputError
-from lowtide.planning.reading import BYTES_LIMIT, check_bytes, check_time, shown
+from lowtide.errors import InputError, shown
+from lowtide.planning.reading import BYTES_LIMIT, check_bytes, check_time
 
 COMPUTE = "compute"
 
@@ -153,7 +153,7 @@ class Problem:
         except ProblemError:
             raise
         except InputError as error:
-            raise ProblemError(str(error)) from error
+            raise ProblemError(str(error)) from None
         _verify_writers(self)
         _verify_reuse(self)
         _verify_order(self)

@@ -30,7 +30,7 @@ def load_problem(path: Path) -> Problem:
         problem = _parse(content, extended=expect_format(content, FORMATS) == FORMATS[1])
         problem.verify()
     except InputError as error:
-        raise ProblemError(f"{path} is no problem that can be planned: {error}") from error
+        raise ProblemError(f"{path} is no problem that can be planned: {error}") from None
     return problem
 
 

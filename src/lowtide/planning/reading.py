@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shortened, shown
 
 FILE_LIMIT = 64 * 2**20
 """The largest file that is read, in bytes: about 500,000 ops."""
@@ -22,15 +22,15 @@ def read_object(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             data = file.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     if len(data) > FILE_LIMIT:
         raise InputError(f"{path} is larger than {FILE_LIMIT // 2**20} MiB, the most that is read")
     try:
         content = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
-    except RecursionError as error:
-        raise InputError(f"{path} is nested too deeply to be a file of ours") from error
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply to be a file of ours") from None
     except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
+        raise InputError(f"{path} is not JSON: {shortened(str(error), 200)}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, not {_kind(content)}")
     return content
@@ -47,15 +47,6 @@ def expect_format(content: dict[str, Any], accepted: tuple[str, ...]) -> str:
         said = "no format" if found is None else f"format {shown(found)}"
         raise InputError(f"it has {said}; {' or '.join(accepted)} can be read")
     return str(found)
-
-
-def shown(value: object) -> str:
-    """A foreign value fit for an error message: on one line and short."""
-    try:
-        text = repr(value)
-    except ValueError:  # an int of more digits than Python prints
-        return "a number too long to print"
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def list_field(record: dict[str, Any], key: str, where: str) -> list[Any]:

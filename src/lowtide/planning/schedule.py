@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.files import write_text
 from lowtide.planning.lanes import Pending
 from lowtide.planning.problem import COMPUTE, Problem
-from lowtide.planning.reading import expect_format, id_list, read_object, shown
+from lowtide.planning.reading import expect_format, id_list, read_object
 
 FORMAT = "lowtide-schedule/1"
 
@@ -127,7 +127,7 @@ def load_schedule(path: Path) -> Schedule:
         expect_format(content, (FORMAT,))
         return Schedule(id_list(content, "ops", "the file"))
     except InputError as error:
-        raise ScheduleError(f"{path} is no schedule: {error}") from error
+        raise ScheduleError(f"{path} is no schedule: {error}") from None
 
 
 def save_schedule(schedule: Schedule, path: Path) -> None:

@@ -4,34 +4,31 @@ What is put aside goes to an unlinked file for CPU tensors and to host memory fo
 more device memory than the step itself.
 """
 
-import copy
 import tempfile
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 import torch
-from torch import Tensor
-from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.torch_optimizers import step_hooks
 
-_PLAIN = (int, float, bool, str, type(None))
+_DICTS = (dict, OrderedDict, defaultdict)
+_LISTS = (list, deque)
 
 
 @contextmanager
 def untouched(graph: StepGraph) -> Iterator[None]:
     """Run the block, then restore bit for bit what a step changes."""
     optimizer = graph.optimizer
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    gradients = [(p, p.grad) for p in {id(p): p for p in (*graph.residents, *parameters)}.values() if p.is_leaf]
-    state = {p: dict(values) for p, values in optimizer.state.items()}
-    groups = [{k: copy.copy(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-    plain = {p: {k: copy.deepcopy(v) for k, v in s.items() if not isinstance(v, Tensor)} for p, s in state.items()}
-    tensors = [*graph.residents, *(v for s in state.values() for v in s.values() if isinstance(v, Tensor))]
-    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in tensors}
-    attributes = {k: v for k, v in vars(optimizer).items() if isinstance(v, _PLAIN)}
+    held = _Held([optimizer, *graph.residents])
+    gradients = [(p, p.grad) for p in held.tensors if p.is_leaf]
+    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in held.tensors if t.layout is torch.strided}
     devices = [graph.device] if graph.device.type == "cuda" else []
     with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
         saved = [_put_aside(data, file) for data in storages.values()]
@@ -43,25 +40,62 @@ def untouched(graph: StepGraph) -> Iterator[None]:
             file.seek(0)
             for data, host in zip(storages.values(), saved, strict=True):
                 _bring_back(data, host, file)
-            vars(optimizer).update(attributes)
-            optimizer.state.clear()
-            for parameter, values in state.items():
-                optimizer.state[parameter] = values | plain[parameter]
-            for group, values in zip(optimizer.param_groups, groups, strict=True):
-                group.update(values)
+            held.put_back()
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+
+
+class _Held:
+    """Everything that an optimizer can reach through containers, modules and other optimizers, as it is now.
+
+    Some hold averages, counters or another optimizer as attributes, outside of `state`. What else they refer to, such
+    as a trainer, is not theirs.
+    """
+
+    def __init__(self, start: Iterable[object]) -> None:
+        self.tensors: list[Tensor] = []
+        self._contents: list[tuple[Any, Any]] = []
+        self._generators: list[tuple[torch.Generator, Tensor]] = []
+        seen: dict[int, object] = {}
+        stack = list(start)
+        while stack:
+            thing = stack.pop()
+            if id(thing) not in seen:
+                seen[id(thing)] = thing
+                stack.extend(self._enter(thing))
+
+    def _enter(self, thing: Any) -> Iterable[object]:
+        """Note what `thing` holds; returns it."""
+        kind = type(thing)
+        if isinstance(thing, Tensor):
+            self.tensors.append(thing)
+        elif isinstance(thing, torch.Generator):
+            self._generators.append((thing, thing.get_state()))
+        elif isinstance(thing, Optimizer | nn.Module):
+            return [vars(thing)]
+        elif kind in _DICTS:
+            self._contents.append((thing, dict(thing)))
+            return [*thing.keys(), *thing.values()]
+        elif kind in _LISTS or kind is set:
+            self._contents.append((thing, list(thing)))
+            return list(thing)
+        elif isinstance(thing, tuple):
+            return thing
+        return ()
+
+    def put_back(self) -> None:
+        """All but the tensors' bytes."""
+        for container, content in self._contents:
+            container.clear()
+            container.update(content) if isinstance(container, dict | set) else container.extend(content)
+        for generator, state in self._generators:
+            generator.set_state(state)
 
 
 @contextmanager
 def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
     """The optimizer's hooks are the user's code: they see the steps of training, not those of measuring."""
-    hooks: tuple[dict[int, Any], ...] = (
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
-        _global_optimizer_pre_hooks,
-        _global_optimizer_post_hooks,
-    )
+    hooks = step_hooks(optimizer)
     registered = [dict(table) for table in hooks]
     for table in hooks:
         table.clear()

@@ -5,12 +5,14 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shortened, shown
 from lowtide.files import write_text
+from lowtide.planning.reading import read_object
 
 T = TypeVar("T")
 
@@ -20,22 +22,19 @@ def save_record(record: Any, path: Path, *, version: str) -> None:
     write_text(path, json.dumps({"format": version, **_encode(record)}, separators=(",", ":"), allow_nan=False) + "\n")
 
 
-def load_record(kind: type[T], path: Path, *, version: str) -> T:
-    """Read a record of `kind` back; InputError says in one sentence what is wrong with the file."""
+def load_record(kind: type[T], path: Path, *, version: str, check: Callable[[T], None] = lambda _: None) -> T:
+    """Read a record of `kind` back and `check` it; InputError says in one sentence what is wrong with the file."""
+    data = read_object(path)
+    found = data.pop("format", None)
+    if found != version:
+        said = "has no format" if found is None else f"has the format {shown(found)}"
+        raise InputError(f"{path} is not a {version} file, it {said}: make it again with this version of lowtide")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON file: {error}") from error
-    if not isinstance(data, dict) or data.get("format") != version:
-        found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise InputError(f"{path} is not a {version} file but {found!r}: make it again with this version of lowtide")
-    data.pop("format")
-    try:
-        return typing.cast(T, _decode(kind, data, kind.__name__))
-    except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+        record = typing.cast(T, _decode(kind, data, kind.__name__))
+        check(record)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    return record
 
 
 def _encode(value: Any) -> Any:
@@ -61,25 +60,42 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return _decode(kind, value, where)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, dict):
-            raise TypeError(f"{where} must be an object")
+            raise InputError(f"{where} must be an object, not {shown(value)}")
         hints = typing.get_type_hints(kind)
         names = [f.name for f in dataclasses.fields(kind)]
-        if set(names) != set(value):
-            raise ValueError(f"{where} has the fields {sorted(value)}, not {sorted(names)}")
+        for name in names:
+            if name not in value:
+                raise InputError(f"{where} has no {name!r}")
+        for name in value:
+            if name not in names:
+                raise InputError(f"{where} has the unknown field {shown(name)}")
         return kind(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in names})
     if origin is tuple:
         if not isinstance(value, list):
-            raise TypeError(f"{where} must be a list")
+            raise InputError(f"{where} must be a list, not {shown(value)}")
         each = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        if len(each) != len(value):
+            raise InputError(f"{where} must be a list of {len(each)}, not of {len(value)}")
         return tuple(_decode(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(each, value, strict=True)))
     if origin is dict:
         if not isinstance(value, dict):
-            raise TypeError(f"{where} must be an object")
-        return {_decode(arguments[0], k, where): _decode(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+            raise InputError(f"{where} must be an object, not {shown(value)}")
+        return {
+            _decode(arguments[0], k, where): _decode(arguments[1], v, f"{where}.{shortened(k)}")
+            for k, v in value.items()
+        }
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
+        try:
+            return kind(value)
+        except ValueError:
+            raise InputError(
+                f"{where} must be one of {', '.join(str(x.value) for x in kind)}, not {shown(value)}"
+            ) from None
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise InputError(f"{where} must be a number within reason, not {shown(value)}") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{where} must be of type {kind.__name__}, not {value!r}")
+        raise InputError(f"{where} must be of type {kind.__name__}, not {shown(value)}")
     return value

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lowtide.records.codec import load_record, save_record
+from lowtide.records.sound import check_profile
 from lowtide.records.words import Phase, Purpose, Role
 
 FORMAT = "lowtide-profile/3"
@@ -267,7 +268,7 @@ class Profile:
     @classmethod
     def load(cls, path: Path) -> "Profile":
         """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)
+        return load_record(cls, path, version=FORMAT, check=check_profile)
 
 
 def _running(changes: list[int]) -> Iterator[int]:

@@ -9,6 +9,7 @@ from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import instances
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.records.codec import load_record, save_record
+from lowtide.records.sound import check_plans
 
 FORMAT = "lowtide-plan/1"
 
@@ -192,4 +193,4 @@ class PlanFile:
     @classmethod
     def load(cls, path: Path) -> "PlanFile":
         """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)
+        return load_record(cls, path, version=FORMAT, check=lambda file: check_plans(file.plans))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shortened
 from lowtide.files import write_text, writing
 from lowtide.planning.policies import Plan
 
@@ -42,9 +42,9 @@ def read_frontier(path: Path) -> tuple[FrontierPoint, ...]:
                 for row in csv.DictReader(file)
             ]
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no table of `lowtide frontier`: {error}") from error
+        raise InputError(f"{path} is no table of `lowtide frontier`: {shortened(str(error))}") from None
     if not points:
         raise InputError(f"{path} has no rows: make it again with `lowtide frontier`")
     return tuple(sorted(points, key=lambda point: point.peak_B))

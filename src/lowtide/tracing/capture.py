@@ -28,7 +28,14 @@ from lowtide.tracing.functional import draws_become_pure, functionalize, lift_co
 from lowtide.tracing.joint import Inputs, trace_joint
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.recorder import ORIGIN, Origin
-from lowtide.tracing.refusals import refuse_early, refuse_effects, refuse_stale_parameters, refuse_types
+from lowtide.tracing.refusals import (
+    refuse_arrays,
+    refuse_early,
+    refuse_effects,
+    refuse_layouts,
+    refuse_stale_parameters,
+    refuse_types,
+)
 from lowtide.tracing.settling import has_settled
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
@@ -129,10 +136,12 @@ def trace(
     """The part of `capture` that takes long; several endings can be put to it."""
     if side_effects not in SIDE_EFFECTS:
         raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {side_effects!r}")
-    refuse_types(model, optimizer)
+    refuse_types(model, optimizer, loss)
     form = BatchForm.of(batch)
+    refuse_arrays(form)
     tensors = form.tensors(batch)
     inputs = Inputs.of(model, optimizer)
+    refuse_layouts(inputs, form, tensors)
     refuse_early(optimizer, inputs, form)
     settings = torch_settings()
     watcher = Watcher(model, loss or model_loss)

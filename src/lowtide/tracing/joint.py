@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import CaptureError, LowtideError
+from lowtide.errors import CaptureError, LowtideError, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.tracing.known import KnownValues, models_may_look
@@ -113,8 +113,8 @@ def trace_joint(
             if ".numpy()" in str(error):
                 raise CaptureError(
                     data_dependent(where, "a tensor's values are taken out of torch (.numpy())")
-                ) from error
-            reason = str(error).rstrip(".")
+                ) from None
+            reason = shortened(str(error).rstrip("."), 500)
             raise CaptureError(
                 f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
                 "Run the same step eagerly: if that works, lowtide cannot trace this op"

@@ -103,13 +103,13 @@ class Recorder(TorchDispatchMode):
         func, args, kwargs = self._known.sized(func, args, kwargs, origin.source)
         try:
             out = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise CaptureError(_data_dependent(func, origin)) from error
-        except UnsupportedOperatorException as error:
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise CaptureError(_data_dependent(func, origin)) from None
+        except UnsupportedOperatorException:
             raise CaptureError(
                 f"{func} at {origin.source} has no meta implementation, so its output is not known before it runs: "
                 "register one with torch.library.register_fake"
-            ) from error
+            ) from None
         if isinstance(out, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise CaptureError(_data_dependent(func, origin))
         if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):

@@ -1,44 +1,116 @@
 """What cannot be captured and can be seen before or after tracing: one clear error each."""
 
 import inspect
+import sys
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from lowtide.errors import CaptureError
 from lowtide.graph.batch_form import BatchForm, TensorLeaf
 from lowtide.tracing.joint import Inputs
+from lowtide.tracing.loss import refuse_criterion
 from lowtide.tracing.recorder import foreign_random
 from lowtide.tracing.source import short, user_line
 from lowtide.watching.watcher import Effect
 
+_WRAPPERS = {"AcceleratedOptimizer": "optimizer", "LightningOptimizer": "_optimizer", "_FabricOptimizer": "_optimizer"}
+"""Optimizers around another one, by name, which decide themselves when that one steps; with where they hold it."""
+_ONE_PROCESS = "lowtide does not reduce gradients over ranks yet: train the plain model in one process"
 
-def refuse_types(model: object, optimizer: object) -> None:
-    """Refuse what is no model or no optimizer."""
+
+def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
+    """Refuse what is no model, no optimizer or no loss function, and what belongs to a step of several processes."""
     where = user_line()
     if not isinstance(model, nn.Module):
         raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
+    _refuse_wrapper(optimizer, where)
     if not isinstance(optimizer, Optimizer):
         raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    refuse_criterion(loss, where)
+    refuse_ranks(where)
+    _refuse_parallel(model, where)
     for path, module in model.named_modules():
         if isinstance(module, OptimizedModule):
             raise CaptureError(
                 f"{where}: {_called(path)} is compiled with torch.compile: give the module itself, _orig_mod"
             )
-        if isinstance(module, nn.DataParallel | DistributedDataParallel):
-            raise CaptureError(
-                f"{where}: {_called(path)} is a {type(module).__name__}, which spreads a step over several; "
-                "lowtide plans one: give the module inside, .module"
-            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise CaptureError(f"{where}: {name} has no shape yet: run the model once on a batch before")
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise CaptureError(
                 f"{where}: {name} has a hook on its gradient, which a captured step would not call: "
                 "remove it, and do its work in the loss function or in the optimizer"
+            )
+
+
+def refuse_ranks(where: str) -> None:
+    """Refuse to train as one of several processes: each would go its own way, and nobody would say so."""
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise CaptureError(
+            f"{where}: this is one of {distributed.get_world_size()} processes of torch.distributed, which would train "
+            f"apart: {_ONE_PROCESS}"
+        )
+
+
+def _refuse_parallel(model: nn.Module, where: str) -> None:
+    """Refuse models that are spread over devices or processes."""
+    # Imported only by those who use them, and slow to import.
+    fsdp, tensor = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
+    spread: tuple[type, ...] = (nn.DataParallel, DistributedDataParallel)
+    if fsdp is not None:
+        spread += (fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
+    for path, module in model.named_modules():
+        if isinstance(module, spread):
+            kind = next(c.__name__ for c in type(module).__mro__ if c in spread)
+            raise CaptureError(
+                f"{where}: {_called(path)} is a {kind}, which spreads a step over several devices or processes: "
+                f"{_ONE_PROCESS}"
+            )
+    for name, parameter in model.named_parameters():
+        if tensor is not None and isinstance(parameter, tensor.DTensor):
+            raise CaptureError(f"{where}: {name} is a DTensor, of which each process holds a part: {_ONE_PROCESS}")
+
+
+def _refuse_wrapper(optimizer: object, where: str) -> None:
+    """Refuse an optimizer around another one that decides itself when that one steps."""
+    names = {c.__name__ for c in type(optimizer).__mro__}
+    inside = next((attribute for name, attribute in _WRAPPERS.items() if name in names), None)
+    if inside is None and not isinstance(optimizer, Optimizer):
+        held = (name for name in ("optimizer", "_optimizer") if isinstance(getattr(optimizer, name, None), Optimizer))
+        inside = next(held, None)
+    if inside is not None:
+        raise CaptureError(
+            f"{where}: {type(optimizer).__name__} stands around an optimizer and decides itself when that one steps: "
+            f"give the one inside, optimizer.{inside}"
+        )
+
+
+def refuse_arrays(form: BatchForm) -> None:
+    """Refuse numpy arrays in a batch: their values would be frozen into the step."""
+    for path, leaf in zip(form.paths, form.leaves, strict=True):
+        if isinstance(leaf, np.ndarray):
+            raise CaptureError(
+                f"{user_line()}: {path} is a numpy array, which a step cannot take as an input: use torch.from_numpy"
+            )
+
+
+def refuse_layouts(inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> None:
+    """Refuse sparse tensors and the like among what a step starts from."""
+    given = inputs.parameters | inputs.buffers | dict(zip(form.tensor_paths, batch, strict=True))
+    for name, tensor in given.items():
+        if tensor.layout is not torch.strided:
+            raise CaptureError(
+                f"{user_line()}: {name} is a {tensor.layout} tensor, whose bytes depend on its values, so they cannot "
+                "be planned: use .to_dense()"
             )
 
 

@@ -1,6 +1,7 @@
 """The user's source line behind what is being traced."""
 
 import sys
+import sysconfig
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -9,12 +10,22 @@ import torch
 
 _LOWTIDE = Path(__file__).parent.parent
 # Model definitions count as the user's code, also those that lowtide ships.
-_OURS = [f"{_LOWTIDE}/{part}" for part in ("tracing/", "graph/", "profiling/", "__init__.py")]
+_MODELS = f"{_LOWTIDE}/models/"
 # Below a command of ours there is no code of the user's.
 _COMMANDS = f"{_LOWTIDE}/cli/"
 _TORCH = str(Path(torch.__file__).parent) + "/"
-_NOT_THE_USERS = (_TORCH, *_OURS, "<frozen", "<lowtide", "<eval_with_key")
+_PYTHON = sysconfig.get_path("stdlib") + "/"
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+_NOT_THE_USERS = (_TORCH, f"{_LOWTIDE}/", "<frozen", "<lowtide", "<eval_with_key")
 _CHECKPOINT = _TORCH + "utils/checkpoint.py"
+
+
+@cache
+def _is_the_users(filename: str) -> bool:
+    """Neither torch's, nor lowtide's, nor Python's own; other libraries count as the user's."""
+    if filename.startswith(_NOT_THE_USERS):
+        return filename.startswith(_MODELS)
+    return not filename.startswith(_PYTHON) or any(folder in filename for folder in _INSTALLED)
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:
@@ -29,7 +40,7 @@ def user_line() -> str:
     """`file:line` of the innermost frame that is neither torch's nor lowtide's; empty where there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith(_COMMANDS):
-        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        if _is_the_users(frame.f_code.co_filename):
             return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -39,7 +50,7 @@ def line_of(error: BaseException) -> str:
     """`file:line` of the user's innermost frame in the traceback of `error`."""
     found, step = "", error.__traceback__
     while step is not None:
-        if not step.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        if _is_the_users(step.tb_frame.f_code.co_filename):
             found = f"{short(step.tb_frame.f_code.co_filename)}:{step.tb_lineno}"
         step = step.tb_next
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lowtide.errors import InputError, LowtideError
+from lowtide.errors import LowtideError, PlanMismatch, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
@@ -165,7 +165,7 @@ def make_plan(
     if not found:
         cause, graph, fit = min(failed, key=lambda entry: entry[0].floor)
         cause.proven = all(other.proven for other, *_ in failed)
-        raise BudgetUnreachable(cause, graph, fit) from cause
+        raise BudgetUnreachable(cause, graph, fit)
     return min(found, key=lambda entry: entry[1].timeline.time)
 
 
@@ -243,7 +243,7 @@ def _near_the_floor(graph: StepGraph, fit: Fit, infeasible: BudgetInfeasible) ->
             return policy("optimal").plan(fit.problem, int(share * infeasible.floor), time_limit=_GUESSING).schedule.ops
         except BudgetInfeasible:
             continue
-    raise BudgetUnreachable(infeasible, graph, fit) from infeasible
+    raise BudgetUnreachable(infeasible, graph, fit) from None
 
 
 _GUESSING = 3.0
@@ -264,11 +264,23 @@ def _record(graph: StepGraph, action: Action) -> ActionRecord:
     return ActionRecord(action.act, action.ranks, None, op.module, op.source)
 
 
-def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str = "the plan") -> Planned:
-    """`graph` rewritten as `plan` says; refused where the plan is for another step."""
+def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str | None = None) -> Planned:
+    """`graph` rewritten as `plan` says. Where that comes from the file `where`, PlanMismatch says what does not fit."""
+    if where is None:
+        return _applied(graph, plan)
     difference = plan.step.difference(identity(graph))
     if difference is not None:
-        raise InputError(f"{where} does not fit this training step: {difference}; plan anew")
+        raise PlanMismatch(f"{where} does not fit this training step: {shortened(difference, 300)}; plan anew")
+    try:
+        return _applied(graph, plan)
+    except (AssertionError, LookupError, ValueError, StopIteration, RuntimeError) as error:
+        said = shortened(f"{type(error).__name__}: {error}", 200)
+        raise PlanMismatch(
+            f"{where} is damaged: its schedule does not belong to its step ({said}); plan anew"
+        ) from None
+
+
+def _applied(graph: StepGraph, plan: StepPlan) -> Planned:
     if not plan.rewritten:
         return Planned(graph, graph, plan)
     packings = {packing.storage: packing for packing in graph.packings}
@@ -282,10 +294,7 @@ def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str = "the plan") -> 
             return Action(act, swapping=swappings[s or 0])
         return Action(act, record.ranks)
 
-    try:
-        actions = tuple(action(record) for record in plan.actions)
-        rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
-    except (KeyError, IndexError, ValueError) as error:
-        raise InputError(f"{where} is damaged: its schedule does not belong to its step ({error!r})") from error
+    actions = tuple(action(record) for record in plan.actions)
+    rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
     verify(graph, rewritten)
     return Planned(graph, rewritten, plan)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from lowtide.device.swap import SwapSpace, measure, measure_drag, open_space
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.profile import Profile, TransferSample
 from lowtide.records.step_plan import StepPlan
@@ -26,9 +26,11 @@ LEAST_BYTES = 2**18
 def check_swap(swap: str, folder: Path | None) -> None:
     """Refuse what cannot be meant."""
     if swap not in WAYS:
-        raise InputError(f"swap must be one of {', '.join(WAYS)}, not {swap!r}")
+        raise InputError(f"swap must be one of {', '.join(WAYS)}, not {shown(swap)}")
     if folder is not None and swap in ("off", "host"):
-        raise InputError(f"a folder to swap into is for swapping to disk, but swap is {swap!r}: choose disk or auto")
+        raise InputError(
+            f"a folder to swap into is for swapping to disk, but swap is {shown(swap)}: choose disk or auto"
+        )
 
 
 class SwapUse:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, ProfilerMeter, meter_for
-from lowtide.errors import EagerMismatch, InputError
+from lowtide.errors import EagerMismatch, InputError, PlanMismatch, shown
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
@@ -24,6 +24,8 @@ from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
 from lowtide.tracing.lifting import Numbers, lift, numbers_of
 from lowtide.tracing.loss import Loss, model_loss
+from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
+from lowtide.tracing.source import user_line
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
 from lowtide.training.planned import (
@@ -218,6 +220,7 @@ class TrainStep:
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
+        refuse_ranks(user_line())
         case = self._case(batch)
         kind = self._kind()
         step = case.steps[kind]
@@ -376,7 +379,9 @@ class TrainStep:
 
     def _case(self, batch: Any) -> _Case:
         """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
-        form, now = BatchForm.of(batch), optimizer_settings(self.optimizer, is_separable(self.optimizer))
+        form = BatchForm.of(batch)
+        refuse_arrays(form)
+        now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
         why: Change | None = None
         for case in reversed(self._cases):
             mismatch = case.mismatch(form, now, batch)
@@ -498,7 +503,7 @@ class TrainStep:
         self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
     ) -> dict[Micro, Planned]:
         if len(plans.plans) != len(graphs):
-            raise InputError(
+            raise PlanMismatch(
                 f"{path} holds {len(plans.plans)} plans, but accumulate={self.accumulate} needs {len(graphs)}"
             )
         return {
@@ -587,8 +592,8 @@ def _check_options(
         parse_bytes(budget, whole=1)
     find_policy(policy)
     if clip is not None and not clip > 0:
-        raise InputError(f"clip_grad_norm must be a number above 0, not {clip!r}")
+        raise InputError(f"clip_grad_norm must be a number above 0, not {shown(clip)}")
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-        raise InputError(f"accumulate must be a whole number of at least 1, not {accumulate!r}")
+        raise InputError(f"accumulate must be a whole number of at least 1, not {shown(accumulate)}")
     if time_limit is not None and not time_limit > 0:
-        raise InputError(f"time_limit must be a number of seconds above 0, not {time_limit!r}")
+        raise InputError(f"time_limit must be a number of seconds above 0, not {shown(time_limit)}")

@@ -13,7 +13,7 @@ from lowtide.errors import LowtideError
 from lowtide.units import format_bytes
 
 
-class SwapError(LowtideError):
+class SwapError(LowtideError, RuntimeError):
     """Bytes could not leave the device or come back; the message says where and what to do."""
 
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from lowtide.device.swap.space import SwapError
+from lowtide.files import owned_prefix
 from lowtide.units import format_bytes
 
 _IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
@@ -33,7 +34,7 @@ class SwapFile:
         except OSError as error:
             raise SwapError(
                 f"no swap file can be made in {folder}: {error.strerror}; give another folder to swap into"
-            ) from error
+            ) from None
         try:
             memory = _memory_file_system(self._handle)
             self.in_memory = memory is not None
@@ -42,7 +43,7 @@ class SwapFile:
             self.close()
             raise SwapError(
                 f"the swap file in {folder} cannot be used: {error.strerror}; give another folder to swap into"
-            ) from error
+            ) from None
         self.kind = "disk, direct I/O" if self.block > 1 else "disk, through the page cache"
         if memory is not None:
             self.kind = f"disk, but {memory}: the bytes stay in memory"
@@ -56,7 +57,7 @@ class SwapFile:
             raise SwapError(
                 f"no room for {format_bytes(size)} of swapped values in {self.folder}: {error.strerror}; "
                 "free some there or give another folder to swap into"
-            ) from error
+            ) from None
         self.size = size
 
     def write(self, data: memoryview, offset: int) -> None:
@@ -114,7 +115,7 @@ def _open_nameless(folder: Path) -> int:
     except OSError as error:
         if error.errno not in _NO_NAMELESS:
             raise
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".lowtide-swap-")
+    handle, name = tempfile.mkstemp(dir=folder, prefix=owned_prefix(folder))
     Path(name).unlink()
     return handle
 

@@ -1,6 +1,8 @@
 """Python that numba compiles: the one place that imports it, so that nothing else waits for it."""
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -11,6 +13,7 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 """No check of divisors. References to arrays are not counted (`_nrt`, which numba's types do not list): none is made in
 compiled code, and counting them at every call takes most of the time."""
 
+log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -28,7 +31,16 @@ def entry(function: F) -> F:
     try:
         return cast(F, njit(function, cache=True, **OPTIONS))
     except RuntimeError:  # numba found no folder
+        _tell_that_nothing_is_kept()
         return cast(F, njit(function, **OPTIONS))
+
+
+@cache
+def _tell_that_nothing_is_kept() -> None:
+    log.warning(
+        "no folder can be written to that would keep the compiled planner, so every process compiles it anew: "
+        "set NUMBA_CACHE_DIR to a folder of your own"
+    )
 
 
 def sources(folder: Path) -> str:

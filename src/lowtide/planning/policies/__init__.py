@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from lowtide.errors import InputError, LowtideError
+from lowtide.errors import InputError, LowtideError, shown
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
@@ -73,7 +73,7 @@ class FrontierPolicy(Protocol):
         ...
 
 
-class BudgetInfeasible(LowtideError):
+class BudgetInfeasible(LowtideError, ValueError):
     """No plan within the budget: proven impossible, or none was reached."""
 
     def __init__(
@@ -93,8 +93,8 @@ class BudgetInfeasible(LowtideError):
 
 def policy(name: str) -> Policy:
     """The policy called `name`."""
-    if name not in POLICIES:
-        raise InputError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+    if not isinstance(name, str) or name not in POLICIES:
+        raise InputError(f"there is no policy {shown(name)}; there are {', '.join(POLICIES)}")
     return cast(Policy, importlib.import_module(POLICIES[name]))
 
 
