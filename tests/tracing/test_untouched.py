@@ -84,8 +84,8 @@ def count(model: Any, out: Any) -> None:
 
 CHANGES = {
     "a counter": (lambda m, out: setattr(m, "n", m.n + 1), r"model\.n \(from 0 to 1\)"),
-    "a tensor": (lambda m, out: setattr(m, "h", out.detach()), r"model\.h \(a tensor of the step is kept in it\)"),
-    "a new attribute": (lambda m, out: setattr(m, "late", out), r"model\.late"),
+    "a tensor": (lambda m, out: setattr(m, "h", out.detach()), r"attribute 'h'"),
+    "a new attribute": (lambda m, out: setattr(m, "late", out), r"attribute 'late'"),
     "a list": (lambda m, out: m.items.append(out), r"model\.items"),
     "a nested list": (lambda m, out: m.items[1].append(m.n), r"model\.items\[1\]"),
     "a dict": (lambda m, out: m.table.update({str(len(m.table)): 3}), r"model\.table"),

@@ -18,6 +18,7 @@ from lowtide.tracing.joint import Inputs
 from lowtide.tracing.loss import refuse_criterion
 from lowtide.tracing.recorder import foreign_random
 from lowtide.tracing.source import short, user_line
+from lowtide.watching.holders import Attributes
 from lowtide.watching.watcher import Effect
 
 _WRAPPERS = {"AcceleratedOptimizer": "optimizer", "LightningOptimizer": "_optimizer", "_FabricOptimizer": "_optimizer"}
@@ -174,6 +175,13 @@ def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
     drawn = next((effect for effect in effects if effect.random), None)
     if drawn is not None:
         raise CaptureError(foreign_random(f"({drawn.name}) in what is called at {line}"))
+    kept = next((effect for effect in effects if effect.keeps_tensor and isinstance(effect.holder, Attributes)), None)
+    if kept is not None:
+        raise CaptureError(
+            f"{line}: {type(kept.holder.owner).__name__} {kept.holder.path!r} stores a tensor of the step in its "
+            f"attribute {kept.key!r}, which a captured step cannot do: return it from the loss function, or register a "
+            'buffer; or, if that does not matter, pass side_effects="ignore"'
+        )
     if effects:
         first = effects[0]
         more = f" and {len(effects) - 1} more" if len(effects) > 1 else ""

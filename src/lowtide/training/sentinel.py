@@ -71,7 +71,7 @@ def _never(x: object) -> NoReturn:
 @contextmanager
 def nothing_changes(graph: StepGraph) -> Iterator[None]:
     """Buffers, generator and the Python values that the step knows are put back afterwards."""
-    undo = Undo(graph)
+    undo = Undo(graph, on_device=False)
     places = _places(graph)
     try:
         yield

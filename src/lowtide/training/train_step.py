@@ -229,16 +229,18 @@ class TrainStep:
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         case.calls += 1
-        if self._is_checked(case.calls):
-            ledger.expected = self._eager_loss(step, batch)
-        undo = Undo(step.graph) if step.graph.swaps or ledger.expected is not None else None
+        is_checked = self._is_checked(case.calls)
+        undo = Undo(step.graph, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
         measures = case.unwarned or not isinstance(self._meter, ProfilerMeter)
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
         complete = bool(self.optimizer.state) or not step.graph.has_state
-        taken = None
-        if measures:
-            self._meter.start()
+        taken, started = None, False
         try:
+            if is_checked:
+                ledger.expected = self._eager_loss(step, batch)
+            if measures:
+                self._meter.start()
+                started = True
             result = step.graph.run(tensors, ledger)
         except BaseException as error:
             undone = undo is not None and not ledger.moved and not ledger.moving
@@ -259,7 +261,7 @@ class TrainStep:
             self._done = 0
             raise
         finally:
-            if measures:
+            if started:
                 taken = self._meter.stop()
         self._done = (self._done + 1) % self.accumulate
         self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)

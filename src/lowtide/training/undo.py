@@ -1,9 +1,13 @@
 """What a step changes before its first update, kept aside: a copy that fails on its way out leaves nothing changed."""
 
+import tempfile
+
 import torch
 from torch import Tensor
 
+from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.profiling.untouched import bring_back, put_aside
 
 
 def changed_buffers(graph: StepGraph) -> list[Tensor]:
@@ -20,20 +24,32 @@ def undo_bytes(graph: StepGraph) -> int:
 
 
 class Undo:
-    """Buffers and random generator as they were before a step."""
+    """Buffers and random generator as they were before a step; off the device unless the plan has room for them."""
 
-    def __init__(self, graph: StepGraph) -> None:
+    def __init__(self, graph: StepGraph, *, on_device: bool) -> None:
         self._buffers = changed_buffers(graph)
         self._device = graph.device
-        with torch.no_grad():
-            self._before = [buffer.clone() for buffer in self._buffers]
+        self._copies: list[Tensor] = []
+        if on_device:
+            with torch.no_grad():
+                self._copies = [buffer.clone() for buffer in self._buffers]
+        else:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+            self._bytes = [bytes_of(buffer) for buffer in self._buffers]
+            self._aside = [put_aside(data, self._file) for data in self._bytes]
+        self._on_device = on_device
         self._generator = self._state()
 
     def __call__(self) -> None:
         """Put all of it back."""
         with torch.no_grad():
-            for buffer, before in zip(self._buffers, self._before, strict=True):
-                buffer.copy_(before)
+            if self._on_device:
+                for buffer, before in zip(self._buffers, self._copies, strict=True):
+                    buffer.copy_(before)
+            else:
+                self._file.seek(0)
+                for data, host in zip(self._bytes, self._aside, strict=True):
+                    bring_back(data, host, self._file)
         if self._device.type == "cuda":
             torch.cuda.set_rng_state(self._generator, self._device)
         else:
