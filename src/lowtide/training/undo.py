@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lowtide.graph.replay import generator_bytes, generator_of
 from lowtide.graph.step_graph import StepGraph
 
 
@@ -16,7 +17,7 @@ def changed_buffers(graph: StepGraph) -> list[Tensor]:
 
 def undo_bytes(graph: StepGraph) -> int:
     """Device bytes that an Undo of this step holds."""
-    return sum(tensor.nbytes for tensor in changed_buffers(graph))
+    return sum(tensor.nbytes for tensor in changed_buffers(graph)) + generator_bytes(graph.device)
 
 
 class Undo:
@@ -24,20 +25,14 @@ class Undo:
 
     def __init__(self, graph: StepGraph) -> None:
         self._buffers = changed_buffers(graph)
-        self._device = graph.device
+        self._generator = generator_of(graph.device)
         with torch.no_grad():
             self._before = [buffer.clone() for buffer in self._buffers]
-        self._generator = self._state()
+        self._state = self._generator.get_state()
 
     def __call__(self) -> None:
         """Put all of it back."""
         with torch.no_grad():
             for buffer, before in zip(self._buffers, self._before, strict=True):
                 buffer.copy_(before)
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(self._generator, self._device)
-        else:
-            torch.set_rng_state(self._generator)
-
-    def _state(self) -> Tensor:
-        return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
+        self._generator.set_state(self._state)
