@@ -15,7 +15,9 @@ from lowtide.device.meter import Meter, ShimMeter, Taken
 from lowtide.device.shim import compiler
 from lowtide.graph import packing
 from lowtide.graph.packing import unpack_bits
+from lowtide.graph.replay import generator_bytes
 from lowtide.training.train_step import TrainStep
+from lowtide.training.undo import Undo, undo_bytes
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler on this machine")
 
@@ -197,3 +199,18 @@ def test_every_step_of_every_kind_is_watched(monkeypatch: pytest.MonkeyPatch, ca
     for _ in range(6):
         step(batch)
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+
+
+def test_what_undoing_a_step_holds_is_what_is_set_aside_for_it() -> None:
+    """Copies of the buffers that a step changes, and the state of the generator."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+    graph = lowtide.capture(model, sgd(model), torch.randn(8, 4), squares)
+    meter = ShimMeter()
+    meter.start()
+    undo = Undo(graph)
+    assert meter.stop() == Taken(undo_bytes(graph), undo_bytes(graph))
+    assert undo_bytes(graph) > generator_bytes(graph.device)
+    before = torch.get_rng_state()
+    torch.rand(1)
+    undo()
+    assert torch.equal(torch.get_rng_state(), before)

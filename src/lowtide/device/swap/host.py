@@ -170,7 +170,7 @@ class HostSpace(SwapSpace):
 
 
 def pinned(size: int) -> Tensor:
-    """Host memory that the device copies from and to by itself."""
+    """Host memory that the device copies from and to by itself; torch takes the next power of two from the driver."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
