@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowtide
-from lowtide.graph.packing import _CHUNK, pack_bits, pack_integers, unpack_bits, unpack_integers
+from lowtide.graph.packing import _CHUNK, _flat, _gathered, pack_bits, pack_integers, unpack_bits, unpack_integers
 from tests.zoo import ZOO
 
 SIZES = [(1,), (7,), (8,), (9,), (3, 5, 7), (_CHUNK + 13,), (2, _CHUNK // 2 + 8)]
@@ -22,6 +22,7 @@ def test_two_values_as_bits(size: tuple[int, ...], dtype: torch.dtype) -> None:
     bits = pack_bits(x)
     assert bits.dtype is torch.uint8
     assert bits.numel() == -(-x.numel() // 8)
+    assert torch.equal(_gathered(_flat(x)), bits)  # how other devices pack
     again = unpack_bits(bits, list(x.shape), list(x.stride()), dtype=dtype, on=on)
     assert torch.equal(again, x)
     assert again.stride() == x.stride()

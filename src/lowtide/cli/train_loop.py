@@ -18,6 +18,7 @@ from lowtide.cli.eager_copy import EagerCopy, differences
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.errors import EagerMismatch
+from lowtide.graph.replay import generator_state
 from lowtide.graph.update import describe
 from lowtide.models.training import Training
 from lowtide.profiling.runs import no_collection
@@ -157,5 +158,4 @@ class _Loop:
         """`run` on the batch from the seed of step `number`, and where the random generator ends."""
         torch.manual_seed((self._seed + number) % 2**64)
         taken = run(self._batch)
-        device = self._step.graph.device
-        return taken, torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        return taken, generator_state(self._step.graph.device)

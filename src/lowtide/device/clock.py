@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from lowtide.device.cuda import indexed
+
 
 class Clock(Protocol):
     """Measures how long the device worked on something, in milliseconds."""
@@ -30,26 +32,27 @@ class CpuClock:
 
 
 class CudaClock:
-    """CUDA events on the current stream."""
+    """CUDA events on the current stream of one device: its own time, whatever the host does meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = indexed(device)
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
 
     def start(self) -> None:
         """Begin."""
-        self._begin.record()
+        self._begin.record(torch.cuda.current_stream(self._device))
 
     def stop(self) -> float:
         """Milliseconds since `start`."""
-        self._end.record()
+        self._end.record(torch.cuda.current_stream(self._device))
         self._end.synchronize()
         return float(self._begin.elapsed_time(self._end))
 
 
 def clock_for(device: torch.device) -> Clock:
     """The clock of `device`."""
-    return CudaClock() if device.type == "cuda" else CpuClock()
+    return CudaClock(device) if device.type == "cuda" else CpuClock()
 
 
 def total_memory(device: torch.device) -> int:

@@ -4,9 +4,10 @@ import re
 
 from lowtide.errors import InputError, LowtideError
 
-# torch has no class of its own for it on CPU.
+# torch has no class of its own for it on CPU; cuBLAS and cuDNN only have words for it as well.
 _NO_MEMORY = re.compile(
     "not enough memory|can't allocate memory|out of memory|size calculation overflowed|bad_alloc|bad allocation"
+    "|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
 )
 
 

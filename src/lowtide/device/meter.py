@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lowtide.device.cuda import asked_bytes, forget_peak, indexed
 from lowtide.device.shim import compiler, load_shim
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ class Meter(Protocol):
 
     name: str
     """For reports: who counted."""
+    free: bool
+    """Can every step be measured: at no cost, and without touching what is the user's?"""
 
     def start(self) -> None:
         """Begin to watch."""
@@ -45,6 +48,7 @@ class ShimMeter:
     """CPU, through the allocator shim: exact, sees all threads, costs nothing measurable."""
 
     name = "allocator shim"
+    free = True
 
     def __init__(self) -> None:
         shim = load_shim()
@@ -67,6 +71,7 @@ class ProfilerMeter:
     """CPU without a compiler, through torch.profiler: slow, and blind to what other threads allocate."""
 
     name = "torch.profiler"
+    free = False
 
     def start(self) -> None:
         """Begin to watch."""
@@ -100,23 +105,22 @@ def _without_kineto_lines() -> Iterator[None]:
 
 
 class CudaMeter:
-    """CUDA, through the caching allocator's statistics."""
+    """CUDA, through the allocator's statistics. Each `start` resets the user's peak statistics: torch has no others."""
 
     name = "torch.cuda.memory_stats"
+    free = False
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device = indexed(device)
 
     def start(self) -> None:
         """Begin to watch."""
-        torch.cuda.synchronize(self._device)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        self._before = torch.cuda.memory_allocated(self._device)
+        forget_peak(self._device)
+        self._before, _ = asked_bytes(self._device)
 
     def stop(self) -> Taken:
         """What happened since `start`."""
-        torch.cuda.synchronize(self._device)
-        peak, now = torch.cuda.max_memory_allocated(self._device), torch.cuda.memory_allocated(self._device)
+        now, peak = asked_bytes(self._device)
         return Taken(peak - self._before, now - self._before)
 
 

@@ -3,7 +3,9 @@
 What ReLU's backward needs of its result is one bit per element as well: `sign_backward` reads those.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,6 +46,11 @@ def _pack_bits(x: Tensor) -> Tensor:
             bits = np.packbits((some if some.dtype is torch.bool else some != 0).numpy(), bitorder="little")
             out.numpy()[begin // 8 : begin // 8 + len(bits)] = bits
         return out
+    return _gathered(flat)
+
+
+def _gathered(flat: Tensor) -> Tensor:
+    """As bits by arithmetic alone, which every device has."""
     ones = flat if flat.dtype is torch.bool else flat != 0
     missing = -len(ones) % 8
     if missing:
@@ -60,13 +67,24 @@ def _table(dtype: torch.dtype, device: torch.device, on: float) -> Tensor:
     return _tables[key]
 
 
+def make_tables(ops: Iterable[Op], device: torch.device) -> None:
+    """What `ops` look up, made before a step runs: at most 16 KiB each, kept for good and no part of the step."""
+    for op in ops:
+        if op.node.target is unpack_bits:
+            given: Any = op.node.kwargs
+            _table(given["dtype"], device, given["on"])
+        elif op.node.target is sign_backward:
+            _table(_INTEGERS[op.node.meta["val"].element_size()], device, -1.0)
+
+
 def _unpack_bits(bits: Tensor, size: list[int], stride: list[int], *, dtype: torch.dtype, on: float) -> Tensor:
     out = torch.empty_strided(size, stride, dtype=dtype, device=bits.device)
     flat, table = _flat(out), _table(dtype, bits.device, on)
     whole = len(flat) // 8
     torch.index_select(table, 0, bits[:whole].int(), out=flat[: whole * 8].view(whole, 8))
     if whole * 8 < len(flat):
-        flat[whole * 8 :] = table[int(bits[whole])][: len(flat) - whole * 8]
+        rest = table.index_select(0, bits[whole:].int()).flatten()  # not by int(bits[...]): that waits for the device
+        flat[whole * 8 :] = rest[: len(flat) - whole * 8]
     return out
 
 

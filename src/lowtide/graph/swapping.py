@@ -1,6 +1,7 @@
 """Values that leave the device for a while: the ops that send them away and bring them back, and which values can go.
 
-`offload` and `prefetch` start a copy and return at once; `release` and `arrive` wait for it. Whoever runs the step
+`offload` and `prefetch` start a copy and return at once; `release` and `arrive` wait for it, or make the device wait:
+all that the program does behind them is behind the copy. Whoever runs the step
 gives it the space that the values go to.
 """
 

@@ -54,14 +54,20 @@ def is_separable(optimizer: Optimizer) -> bool:
     return torch_class(optimizer) is not None and not any(step_hooks(optimizer))
 
 
+def is_foreach(optimizer: Optimizer) -> bool:
+    """Does it, at least in one group, make the temporaries of all parameters at once?"""
+    return any(_is_foreach(group) for group in optimizer.param_groups)
+
+
 def _is_foreach(group: dict[str, object]) -> bool:
+    """As torch decides where nobody did: it takes foreach off the CPU, unless the optimizer shall be differentiable."""
     if group.get("foreach") is not None:
         return bool(group["foreach"])
-    if group.get("fused"):
+    if group.get("fused") or group.get("differentiable"):
         return False
     params = group["params"]
     assert isinstance(params, list)
-    return any(p.device.type != "cpu" for p in params)
+    return all(p.device.type != "cpu" for p in params)
 
 
 def describe(optimizer: Optimizer) -> str:
@@ -198,19 +204,25 @@ def state_tensors(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:
 
 
 def expected_state(optimizer: Optimizer, parameter: Tensor) -> dict[str, int]:
-    """Bytes of state that the optimizer holds for `parameter`, or will hold after its first step.
+    """Bytes of state that the optimizer holds for `parameter` on its device, or will hold after its first step.
 
     For a fresh optimizer of torch's own the same class takes one step on a tiny stand-in; what it makes in the
-    parameter's shape will be of the parameter's size. Of other fresh optimizers nothing is known before they run.
+    parameter's shape will be of the parameter's size. The stand-in is on the parameter's device: capturable and fused
+    optimizers refuse others, and count their steps there. Of other fresh optimizers nothing is known before they run.
     """
     there = state_tensors(optimizer, parameter)
     if there:
-        return {name: tensor.untyped_storage().nbytes() for name, tensor in there.items()}
+        return {
+            name: tensor.untyped_storage().nbytes()
+            for name, tensor in there.items()
+            if tensor.device == parameter.device
+        }
     kind = torch_class(optimizer)
     if kind is None:
         return {}
     group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
-    stand_in = torch.zeros([2] * max(parameter.dim(), 1), dtype=parameter.dtype, requires_grad=True)
+    size = [2] * max(parameter.dim(), 1)
+    stand_in = torch.zeros(size, dtype=parameter.dtype, device=parameter.device, requires_grad=True)
     stand_in.grad = torch.zeros_like(stand_in)
     settings = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
     with torch.enable_grad():
@@ -221,4 +233,5 @@ def expected_state(optimizer: Optimizer, parameter: Tensor) -> dict[str, int]:
         if tensor.shape == stand_in.shape
         else tensor.untyped_storage().nbytes()
         for name, tensor in state_tensors(rehearsal, stand_in).items()
+        if tensor.device == parameter.device
     }

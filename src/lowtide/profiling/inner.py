@@ -1,11 +1,11 @@
 """Sees the aten ops that run inside one op of the graph, such as the optimizer's."""
 
-from time import perf_counter_ns
 from typing import Any
 
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter
 from lowtide.records.profile import InnerOp
 
@@ -13,9 +13,9 @@ from lowtide.records.profile import InnerOp
 class InnerOps(TorchDispatchMode):
     """Counts, times and weighs every aten call made while it is on."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, clock: Clock, meter: Meter) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._meter = meter
+        self._clock, self._meter = clock, meter
         self._seen: dict[str, tuple[int, float, int]] = {}
 
     def __torch_dispatch__(
@@ -24,9 +24,9 @@ class InnerOps(TorchDispatchMode):
         if func.namespace == "profiler":
             return func(*args, **(kwargs or {}))
         self._meter.start()
-        begin = perf_counter_ns()
+        self._clock.start()
         out = func(*args, **(kwargs or {}))
-        spent = (perf_counter_ns() - begin) / 1e6
+        spent = self._clock.stop()  # the device's time: on CUDA the call returns before the work is done
         taken = self._meter.stop().peak
         count, time, peak = self._seen.get(str(func), (0, 0.0, 0))
         self._seen[str(func)] = (count + 1, time + spent, max(peak, taken))

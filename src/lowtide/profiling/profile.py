@@ -13,7 +13,7 @@ from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
 from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import describe
+from lowtide.graph.update import describe, is_foreach
 from lowtide.profiling.activations import activation_records
 from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import (
@@ -71,7 +71,7 @@ def profile(
     with untouched(graph):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
-        facts = run_to_learn(runner, tensors, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        facts = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
         state = state_bytes(graph)
         for _ in range(warmup - 1):
             run_op_by_op(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
@@ -139,8 +139,9 @@ def _workspaces(graph: StepGraph, measured: list[OpByOp], plain: list[PlainRun],
         largest = max(ranks, key=found.__getitem__)
         if plain:
             found[largest] = max(found[largest], *(run.steps[number] for run in plain))
-        else:  # a for-loop holds one parameter's temporaries until the next one's are there
-            found[largest] = sum(sorted((found[rank] for rank in ranks), reverse=True)[:2])
+        else:  # foreach holds the temporaries of all, a for-loop those of one until the next one's are there
+            count = len(ranks) if is_foreach(graph.optimizer) else 2
+            found[largest] = sum(sorted((found[rank] for rank in ranks), reverse=True)[:count])
     return found
 
 

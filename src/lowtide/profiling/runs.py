@@ -81,7 +81,7 @@ def run_op_by_op(
     return measured
 
 
-def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: Tick) -> Facts:
+def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> Facts:
     """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
     facts = Facts()
     values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
@@ -95,7 +95,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], meter: Meter, tick: 
             set_grad_mode(grad_mode_of(op.phase))
             function, args, kwargs = prepare(op, values, ledger)
             if op.node.target is update:
-                with as_the_user(), InnerOps(meter) as inner:
+                with as_the_user(), InnerOps(clock, meter) as inner:
                     made = function(*args, **kwargs)
                 facts.inner[op.rank] = inner.records()
             else:

@@ -31,7 +31,7 @@ def untouched(graph: StepGraph) -> Iterator[None]:
     storages = {t.untyped_storage()._cdata: bytes_of(t) for t in held.tensors if t.layout is torch.strided}
     devices = [graph.device] if graph.device.type == "cuda" else []
     with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
-        saved = [put_aside(data, file) for data in storages.values()]
+        saved = [_put_aside(data, file) for data in storages.values()]
         for parameter, _ in gradients:
             parameter.grad = None
         try:
@@ -39,7 +39,7 @@ def untouched(graph: StepGraph) -> Iterator[None]:
         finally:
             file.seek(0)
             for data, host in zip(storages.values(), saved, strict=True):
-                bring_back(data, host, file)
+                _bring_back(data, host, file)
             held.put_back()
             for parameter, gradient in gradients:
                 parameter.grad = gradient
@@ -106,14 +106,14 @@ def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
             table.update(entries)
 
 
-def put_aside(data: Tensor, file: IO[Any]) -> Tensor | None:
+def _put_aside(data: Tensor, file: IO[Any]) -> Tensor | None:
     if data.device.type != "cpu":
         return data.cpu()
     file.write(data.numpy().data)
     return None
 
 
-def bring_back(data: Tensor, host: Tensor | None, file: IO[Any]) -> None:
+def _bring_back(data: Tensor, host: Tensor | None, file: IO[Any]) -> None:
     if host is not None:
         data.copy_(host)
     elif data.numel():

@@ -10,8 +10,10 @@ from enum import StrEnum
 
 from lowtide.graph.ops import Op
 from lowtide.graph.packing import Packing
+from lowtide.graph.replay import generator_bytes
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.swapping import Swapping
+from lowtide.graph.update import is_foreach
 from lowtide.planning.problem import Op as ProblemOp
 from lowtide.planning.problem import Problem, Storage
 from lowtide.records.profile import OpRecord, Profile
@@ -21,8 +23,6 @@ from lowtide.records.words import Phase
 TOGETHER = 0.002
 """Share of the bytes above the residents up to which complete gradients wait for each other, to be used in one
 `optimizer.step()`."""
-GENERATOR_BYTES = 5056
-"""Of the state of the CPU's random generator; those of other devices are smaller."""
 
 HIDDEN = "state that the graph does not show"
 
@@ -61,6 +61,8 @@ class Fit:
     """Per op of the problem."""
     states: int
     """Bytes that the problem sets aside for generator states, as if every random op ran again."""
+    state: int = 0
+    """Of which one state has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def problem_of(
     ]
     known = {storage.name for storage in graph.storages}
     unforeseen = sum(s.bytes for s in profile.storages if s.resident and s.name not in known)
-    states = GENERATOR_BYTES * sum(op.is_random and not once[op.rank] for op in graph.ops)
+    replayed = sum(op.is_random and not once[op.rank] for op in graph.ops)
+    state = generator_bytes(graph.device)
+    states = state * (replayed + 1) if replayed else 0  # and the one that a replay goes back to
     undo = 0 if lanes is None else lanes.undo_bytes
     storages.append(Storage(unforeseen + states + undo, resident=True, name=HIDDEN))
     ops: list[ProblemOp] = []
@@ -137,7 +141,7 @@ def problem_of(
         _add_swaps(graph, profile, lanes, storages, ops, actions)
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
-    return Fit(problem, tuple(actions), states)
+    return Fit(problem, tuple(actions), states, state)
 
 
 def _add_swaps(
@@ -168,7 +172,8 @@ def _add_swaps(
 def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...]]:
     """The problem and the order with the generator states that the order needs, and no others.
 
-    The first run of a random op that runs again also writes its state, and the runs after it read that.
+    The first run of a random op that runs again also writes its state, and the runs after it read that and hold
+    another one, to go back to.
     """
     problem = fit.problem
     counts: dict[int, int] = {}
@@ -180,11 +185,19 @@ def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...
     for o, count in counts.items():
         if count > 1 and fit.actions[o].random:
             state = len(storages)
-            storages.append(Storage(GENERATOR_BYTES, name=f"generator before {ops[o].name}"))
+            storages.append(Storage(fit.state, name=f"generator before {ops[o].name}"))
             first = ops[o]
             ops[o] = replace(first, writes=(*first.writes, state), once=True)
             stand_in[o] = len(ops)
-            ops.append(replace(first, reads=(*first.reads, state), optional=True, name=f"replay_{first.name}"))
+            ops.append(
+                replace(
+                    first,
+                    name=f"replay_{first.name}",
+                    reads=(*first.reads, state),
+                    workspace=first.workspace + fit.state,
+                    optional=True,
+                )
+            )
     seen: set[int] = set()
     exact = []
     for o in order:
@@ -297,9 +310,11 @@ def _updates_at_the_end(graph: StepGraph) -> dict[int, list[tuple[int, ...]]]:
 
 
 def _update(graph: StepGraph, ranks: Sequence[int], records: dict[str, OpRecord]) -> ProblemOp:
-    """Updates that run as one step; a for-loop holds one parameter's temporaries until the next one's are there."""
+    """Updates that run as one step: a foreach optimizer holds the temporaries of all of them at once, a for-loop
+    those of one parameter until the next one's are there."""
     measured = [records[graph.ops[rank].name] for rank in ranks if graph.ops[rank].name in records]
     largest = sorted((record.alone_B for record in measured), reverse=True)
+    together = len(largest) if is_foreach(graph.optimizer) else 2
     gradients = {s for rank in ranks for s in graph.ops[rank].reads if not graph.storages[s].resident}
     name = graph.ops[ranks[0]].name if len(ranks) == 1 else f"{graph.ops[ranks[0]].name}_and_{len(ranks) - 1}_more"
     return ProblemOp(
@@ -307,6 +322,6 @@ def _update(graph: StepGraph, ranks: Sequence[int], records: dict[str, OpRecord]
         time=sum(record.runtime_ms for record in measured),
         reads=tuple(sorted(gradients)),
         writes=(),
-        workspace=sum(largest[:2]),
+        workspace=sum(largest[:together]),
         once=True,
     )

@@ -10,11 +10,11 @@ from torch._ops import OpOverload
 from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
 from lowtide.graph.packing import Packing
-from lowtide.graph.replay import generator_state, replay_form
+from lowtide.graph.replay import generator_bytes, generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.swapping import SWAP_OPS, Swapping, arrive, offload, prefetch, release
 from lowtide.records.words import Purpose, Role
-from lowtide.rewriting.problem import GENERATOR_BYTES, Act, Fit
+from lowtide.rewriting.problem import Act, Fit
 
 
 def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:
@@ -301,10 +301,11 @@ class _Writer:
 
     def _note_state(self, op: Op) -> None:
         """Before the first run of a random op that will be replayed."""
-        storage = self._storage(Storage(0, f"generator_before_{op.name}", GENERATOR_BYTES, Role.OTHER, False, None))
+        size = generator_bytes(self.graph.device)
+        storage = self._storage(Storage(0, f"generator_before_{op.name}", size, Role.OTHER, False, None))
         node = self._node(generator_state, (self.graph.device,), {}, f"generator_before_{op.name}")
         self.states[op.rank] = (node, storage)
-        made = TensorMade(node.name, (GENERATOR_BYTES,), "uint8", storage, Role.OTHER)
+        made = TensorMade(node.name, (size,), "uint8", storage, Role.OTHER)
         self._add(op, node, (), (made,), (), (storage,), Purpose.STATE)
 
 

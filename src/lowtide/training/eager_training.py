@@ -9,12 +9,12 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from lowtide.device.clock import clock_for
-from lowtide.device.meter import ProfilerMeter, meter_for
+from lowtide.device.meter import meter_for
 from lowtide.profiling.runs import no_collection
 from lowtide.tracing.loss import Loss, model_loss
 
 _PROFILED = 2
-"""Steps whose bytes are counted where only torch.profiler can count: the second is the first with all of the state."""
+"""Steps whose bytes are counted where counting is not free: the second is the first with all of the state."""
 
 
 class EagerTraining:
@@ -42,7 +42,7 @@ class EagerTraining:
         place = self._calls % self._accumulate
         if place == 0:
             self.optimizer.zero_grad(set_to_none=True)
-        measures = self._calls < _PROFILED or not isinstance(self._meter, ProfilerMeter)
+        measures = self._calls < _PROFILED or self._meter.free
         before = _bytes_of(self._held(batch)) if measures else 0
         with no_collection():
             if measures:

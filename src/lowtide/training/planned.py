@@ -7,15 +7,19 @@ from typing import Any
 
 import torch
 
+from lowtide.device.chosen_kernels import warn_of_chosen_kernels
 from lowtide.errors import LowtideError, PlanMismatch, shortened
 from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.ops import Op
+from lowtide.graph.packing import make_tables
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import Micro, UpdateForm, describe
-from lowtide.planning.policies import BudgetInfeasible, Plan, policy
+from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
+from lowtide.records.words import Purpose
 from lowtide.rewriting.estimate import estimate
 from lowtide.rewriting.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
 from lowtide.rewriting.rewrite import rewrite
@@ -41,27 +45,44 @@ class BudgetUnreachable(BudgetInfeasible):
 
     def __init__(self, cause: BudgetInfeasible, graph: StepGraph, fit: Fit) -> None:
         self.budget, self.floor, self.proven, self.blockers = cause.budget, cause.floor, cause.proven, cause.blockers
-        known = len(graph.storages)
-        lines = []
-        for s, size in [(s, size) for s, size in cause.blockers if s < known][:3]:
-            maker = graph.storages[s].maker
-            where = graph.ops[maker] if maker is not None else None
-            place = f" ({where.module or 'root'}, {where.source})" if where else ""
-            lines.append(f"{graph.storages[s].name} {format_bytes(size)}{place}")
-        resident = fit.problem.resident_bytes
+        self.workspace = cause.workspace
+        things = [(size, _storage_name(graph, s)) for s, size in cause.blockers if s < len(graph.storages)]
+        things += [(cause.workspace[1], _workspace_name(graph, fit, cause.workspace[0])), (fit.states, _STATES)]
+        resident = fit.problem.resident_bytes - fit.states
         how = "no plan can fit the step into" if cause.proven else "no plan was found that fits the step into"
         helps = "a smaller batch"
         if resident > cause.budget:
             helps = "an optimizer with less state or a smaller model; a smaller batch will not do"
         elif any(op.is_update and len(op.outputs) > 1 for op in graph.ops):
             helps += ", or an optimizer that can update parameters one by one (torch's own, no hooks, no clipping)"
-        in_the_way = f"; the largest in the way: {', '.join(lines)}" if lines else ""
         LowtideError.__init__(
             self,
             f"{how} {format_bytes(cause.budget)} ({cause.budget} bytes): the least reachable peak found is "
             f"{format_bytes(cause.floor)} ({cause.floor} bytes), of which {format_bytes(resident)} are parameters, "
-            f"buffers, optimizer state and the batch{in_the_way}. What would help: {helps}",
+            f"buffers, optimizer state and the batch{in_the_way(things)}. What would help: {helps}",
         )
+
+
+_STATES = "the random generator's states, to run random ops again,"
+
+
+def _storage_name(graph: StepGraph, storage: int) -> str:
+    maker = graph.storages[storage].maker
+    return graph.storages[storage].name + ("" if maker is None else _place(graph.ops[maker]))
+
+
+def _workspace_name(graph: StepGraph, fit: Fit, name: str) -> str:
+    """What takes the workspace: the op of the graph and its place, where the problem's op called `name` stands for
+    one."""
+    ranks = [action.ranks for op, action in zip(fit.problem.ops, fit.actions, strict=True) if op.name == name]
+    if not ranks or not ranks[0]:
+        return f"the workspace of {name}"
+    op = graph.ops[ranks[0][0]]
+    return f"the workspace of {name}, {op.op}{_place(op)}"
+
+
+def _place(op: Op) -> str:
+    return f" ({op.module or 'root'}, {op.source})"
 
 
 def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
@@ -297,4 +318,7 @@ def _applied(graph: StepGraph, plan: StepPlan) -> Planned:
     actions = tuple(action(record) for record in plan.actions)
     rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
     verify(graph, rewritten)
+    make_tables(rewritten.ops, graph.device)
+    again = (op for op in rewritten.ops if op.purpose is Purpose.RECOMPUTE and op.outputs)
+    warn_of_chosen_kernels((op.op for op in again if "float" in op.outputs[0].dtype), graph.device)
     return Planned(graph, rewritten, plan)

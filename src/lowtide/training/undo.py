@@ -1,13 +1,13 @@
 """What a step changes before its first update, kept aside: a copy that fails on its way out leaves nothing changed."""
 
-import tempfile
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lowtide.device.swap.space import bytes_of
+from lowtide.graph.replay import generator_bytes, generator_of
 from lowtide.graph.step_graph import StepGraph
-from lowtide.profiling.untouched import bring_back, put_aside
 
 
 def changed_buffers(graph: StepGraph) -> list[Tensor]:
@@ -20,40 +20,22 @@ def changed_buffers(graph: StepGraph) -> list[Tensor]:
 
 def undo_bytes(graph: StepGraph) -> int:
     """Device bytes that an Undo of this step holds."""
-    return sum(tensor.nbytes for tensor in changed_buffers(graph))
+    return sum(tensor.nbytes for tensor in changed_buffers(graph)) + generator_bytes(graph.device)
 
 
 class Undo:
-    """Buffers and random generator as they were before a step; off the device unless the plan has room for them."""
+    """Buffers and random generator as they were before a step; outside of torch's memory unless the plan has room."""
 
     def __init__(self, graph: StepGraph, *, on_device: bool) -> None:
-        self._buffers = changed_buffers(graph)
-        self._device = graph.device
-        self._copies: list[Tensor] = []
-        if on_device:
-            with torch.no_grad():
-                self._copies = [buffer.clone() for buffer in self._buffers]
-        else:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
-            self._bytes = [bytes_of(buffer) for buffer in self._buffers]
-            self._aside = [put_aside(data, self._file) for data in self._bytes]
-        self._on_device = on_device
-        self._generator = self._state()
+        self._generator = generator_of(graph.device)
+        self._buffers = [bytes_of(buffer) for buffer in changed_buffers(graph)]
+        self._before: list[Any] = [data.clone() if on_device else data.cpu().numpy().copy() for data in self._buffers]
+        state = self._generator.get_state()
+        self._state: Any = state if on_device else state.numpy().copy()
 
     def __call__(self) -> None:
         """Put all of it back."""
         with torch.no_grad():
-            if self._on_device:
-                for buffer, before in zip(self._buffers, self._copies, strict=True):
-                    buffer.copy_(before)
-            else:
-                self._file.seek(0)
-                for data, host in zip(self._bytes, self._aside, strict=True):
-                    bring_back(data, host, self._file)
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(self._generator, self._device)
-        else:
-            torch.set_rng_state(self._generator)
-
-    def _state(self) -> Tensor:
-        return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
+            for data, before in zip(self._buffers, self._before, strict=True):
+                data.copy_(torch.as_tensor(before))
+        self._generator.set_state(torch.as_tensor(self._state))

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from lowtide.device.swap import SwapError, SwapSpace, host, measure, open_space
+from lowtide.device.swap import SwapError, SwapSpace, Waited, host, measure, open_space
 from lowtide.device.swap.host import HostSpace, Pool
 from lowtide.device.swap.slots import Extent, Slots
 from tests.device.swap.values import MIB, bits, there_and_back
@@ -54,15 +54,22 @@ class Told:
     def record(self, stream: "Told") -> None:
         self.name = f"event on {stream.name}"
 
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: "Told") -> float:
+        return 500.0
+
     def synchronize(self) -> None:
         self.log.append(f"host after {self.name}")
 
 
 def test_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams for each other, by events; the host for nobody."""
     log: list[str] = []
     names = iter(("out", "in"))
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Told(log, next(names)))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: Told(log, "nothing"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing=False: Told(log, "nothing"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Told(log, "compute"))
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     monkeypatch.setattr(host, "pinned", lambda size: torch.empty(size, dtype=torch.uint8))
@@ -76,9 +83,12 @@ def test_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(back, value)
     assert back.stride() == value.stride()
     assert log == [
-        *("out after compute", "host after event on out"),
-        *("in after compute", "in after event on out", "host after event on in"),
+        *("out after compute", "compute after event on out"),
+        *("in after compute", "in after event on out", "compute after event on in"),
     ]
+    assert space.waited == Waited(settle_s=0.5, arrive_s=0.5)
+    space.reset_waited()
+    assert space.waited == Waited()
     with pytest.raises(SwapError, match="reserve more"):
         space.offload(value)
     space.recover()

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 
 import torch
 from torch import Tensor
 
+from lowtide.device.clock import Clock, clock_for
 from lowtide.device.swap.space import SwapSpace
 
 _VALUE = 2**22
@@ -24,22 +24,23 @@ def measure_drag(space: SwapSpace) -> float:
     space.reserve(_VALUE * _VALUES)
     work = _work(space.device)
     work()
-    rounds = [(_timed(work, space.device), *_copying(space, work)) for _ in range(_ROUNDS)]
+    clock = clock_for(space.device)
+    rounds = [(_timed(work, clock), *_copying(space, work, clock)) for _ in range(_ROUNDS)]
     space.reset_waited()
-    alone, out, back = (median(seconds) for seconds in zip(*rounds, strict=True))
+    alone, out, back = (median(each) for each in zip(*rounds, strict=True))
     lost = max(0.0, out - alone) + max(0.0, back - alone)
-    return float(1e3 * lost / (_VALUE * _VALUES / _MIB))
+    return float(lost / (_VALUE * _VALUES / _MIB))
 
 
-def _copying(space: SwapSpace, work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds of `work` while values go out, and while they come back; no name of them outlives this."""
+def _copying(space: SwapSpace, work: Callable[[], None], clock: Clock) -> tuple[float, float]:
+    """Milliseconds of `work` while values go out, and while they come back; no name of them outlives this."""
     values = [torch.ones(_VALUE // 4, device=space.device) for _ in range(_VALUES)]
     parked = [space.offload(value) for value in values]
-    out = _timed(work, space.device)
+    out = _timed(work, clock)
     for each in parked:
         space.settle(each)
     values = [space.prefetch(each) for each in parked]
-    back = _timed(work, space.device)
+    back = _timed(work, clock)
     for value in values:
         space.arrive(value)
     return out, back
@@ -60,9 +61,8 @@ def _work(device: torch.device) -> Callable[[], None]:
     return work
 
 
-def _timed(work: Callable[[], None], device: torch.device) -> float:
-    begin = perf_counter()
+def _timed(work: Callable[[], None], clock: Clock) -> float:
+    """Of the work alone: copies on other streams may go on behind it."""
+    clock.start()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter() - begin
+    return clock.stop()

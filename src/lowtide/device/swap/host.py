@@ -1,12 +1,14 @@
 """The host tier, for CUDA tensors: pinned memory that is reused, and one stream in each direction."""
 
 from bisect import bisect_right
+from collections import deque
 
 import torch
 from torch import Tensor
 
+from lowtide.device.cuda import indexed
 from lowtide.device.swap.slots import Extent, Slots
-from lowtide.device.swap.space import Parked, SwapError, SwapSpace, bytes_of, check_value
+from lowtide.device.swap.space import Parked, SwapError, SwapSpace, Waited, bytes_of, check_value
 from lowtide.units import format_bytes
 
 
@@ -21,27 +23,31 @@ class ParkedOnHost(Parked):
         self.written = written
 
     def __del__(self) -> None:
-        """Only copies out can still be under way then, and they stand on one stream with every later one."""
+        """Who takes the room next writes to it behind every copy that uses it now: behind copies out, which stand on
+        one stream, and behind copies back, as the stream that asks has waited for those."""
         self.slots.give(self.extents)
 
 
 class HostSpace(SwapSpace):
     """Values of CUDA tensors in pinned host memory.
 
-    `settle` and `arrive` block until the event of the copy has come. So memory that is freed afterwards is free for
-    every stream, needs no `record_stream`, which would hold it back until some later allocation looks, and the budget
-    holds at every instant; the price is that the CPU does not run ahead of the device beyond such a point.
+    `settle` and `arrive` make the current stream wait for the event of the copy; the host goes on. Memory that is
+    freed afterwards belongs to that stream, so whatever it is used for next runs behind the copy. It needs no
+    `record_stream`, which would hold it back until some later allocation looks, and so the budget holds at every
+    instant. All calls for one value must be made on one stream, or on streams that wait for each other.
     """
 
     kind = "host, pinned"
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__(torch.empty(0, device=device).device)  # "cuda" as "cuda:0"
+        super().__init__(indexed(device))
         self._out, self._in = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
         self._slots = Slots()
         self._pool = Pool()
         self._closed = False
         self._coming: dict[int, tuple[torch.cuda.Event, Tensor, Parked]] = {}
+        self._waits: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        """What for, from when and until when the current stream waited; not counted yet."""
 
     def reserve(self, capacity: int) -> None:
         """More pinned memory where there is not enough yet."""
@@ -76,10 +82,9 @@ class HostSpace(SwapSpace):
         return ParkedOnHost(value, extents, self._slots, written)
 
     def settle(self, parked: Parked) -> None:
-        """Block until the device has done the copy."""
+        """What the current stream does from now on, it does behind the copy."""
         known = self._known(parked)
-        with self._waiting("settle"):
-            known.written.synchronize()
+        self._stand_behind(known.written, "settle")
         known.value = None
 
     def prefetch(self, parked: Parked) -> Tensor:
@@ -98,14 +103,40 @@ class HostSpace(SwapSpace):
         return value
 
     def arrive(self, value: Tensor) -> None:
-        """Block until the device has done the copy."""
+        """What the current stream does from now on, it does behind the copy."""
         self._check()
         key = value.untyped_storage()._cdata
         if key not in self._coming:
             raise SwapError("arrive was asked for a value that is not on its way: prefetch it, and wait for it once")
-        with self._waiting("arrive"):
-            self._coming[key][0].synchronize()
-        del self._coming[key]
+        self._stand_behind(self._coming.pop(key)[0], "arrive")
+
+    @property
+    def waited(self) -> Waited:
+        """How long the device's stream stood still, once it has done all that it was asked for."""
+        if self._waits:
+            self._waits[-1][2].synchronize()
+        self._count()
+        return super().waited
+
+    def reset_waited(self) -> None:
+        """Count from zero again, from what is asked for next."""
+        self._waits.clear()
+        super().reset_waited()
+
+    def _stand_behind(self, event: torch.cuda.Event, what: str) -> None:
+        stream = torch.cuda.current_stream(self.device)
+        began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        began.record(stream)
+        stream.wait_event(event)
+        ended.record(stream)
+        self._waits.append((what, began, ended))
+        self._count()
+
+    def _count(self) -> None:
+        """Add up the waits that are over, and forget them."""
+        while self._waits and self._waits[0][2].query():
+            what, began, ended = self._waits.popleft()
+            self._waited[what] += began.elapsed_time(ended) / 1e3
 
     def recover(self) -> None:
         """Copies that were asked for are waited for; values that are still parked are forgotten."""
@@ -139,7 +170,7 @@ class HostSpace(SwapSpace):
 
 
 def pinned(size: int) -> Tensor:
-    """Host memory that the device copies from and to by itself."""
+    """Host memory that the device copies from and to by itself; torch takes the next power of two from the driver."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 
 import torch
 
+from lowtide.device.clock import clock_for
 from lowtide.device.swap.space import SwapSpace
 
 _SIZES = (2**16, 2**20, 2**23, 2**26)
@@ -31,18 +31,19 @@ def measure(space: SwapSpace, largest: int) -> tuple[Sample, ...]:
 def _sample(space: SwapSpace, size: int) -> Sample:
     """Medians, after one round to warm up."""
     rounds = [_round(space, size) for _ in range(1 + _REPEATS)][1:]
-    return Sample(size, median(out for out, _ in rounds) * 1e3, median(back for _, back in rounds) * 1e3)
+    return Sample(size, median(out for out, _ in rounds), median(back for _, back in rounds))
 
 
 def _round(space: SwapSpace, size: int) -> tuple[float, float]:
-    """Seconds out and back; the memory is given back in between, as training does."""
+    """Milliseconds out and back, on the device's clock; the memory is given back in between, as training does."""
+    clock = clock_for(space.device)
     value = torch.arange(size // 8, device=space.device)
-    begin = perf_counter()
+    clock.start()
     parked = space.offload(value)
     space.settle(parked)
-    out = perf_counter() - begin
+    out = clock.stop()
     del value
-    begin = perf_counter()
+    clock.start()
     value = space.prefetch(parked)
     space.arrive(value)
-    return out, perf_counter() - begin
+    return out, clock.stop()

@@ -70,7 +70,7 @@ class SwapSpace(ABC):
 
     @abstractmethod
     def settle(self, parked: Parked) -> None:
-        """Wait until the copy out is complete: from now on the bytes of the value can be used again."""
+        """From now on the bytes of the value can be used again: all that follows is behind the copy out."""
 
     @abstractmethod
     def prefetch(self, parked: Parked) -> Tensor:
@@ -78,7 +78,7 @@ class SwapSpace(ABC):
 
     @abstractmethod
     def arrive(self, value: Tensor) -> None:
-        """Wait until `value`, which `prefetch` gave, is there completely. Once for each."""
+        """From now on `value`, which `prefetch` gave, can be read: all that follows is behind the copy. Once each."""
 
     @abstractmethod
     def recover(self) -> None:
@@ -90,7 +90,7 @@ class SwapSpace(ABC):
 
     @property
     def waited(self) -> Waited:
-        """How long `settle` and `arrive` blocked since `reset_waited`."""
+        """How long `settle` and `arrive` held the computation up since `reset_waited`."""
         return Waited(self._waited["settle"], self._waited["arrive"])
 
     def reset_waited(self) -> None:

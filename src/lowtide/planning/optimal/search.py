@@ -20,9 +20,9 @@ from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.work import Meter, metered
-from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
+from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
-from lowtide.planning.simulate import peak_of, simulate
+from lowtide.planning.simulate import peak_of
 
 NEAR = 0.5
 """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
@@ -57,8 +57,7 @@ def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int =
     with metered(meter):
         note = search(best)
     if best.order is None:
-        alive = simulate(problem, best.floor_order).alive
-        raise BudgetInfeasible(problem, budget, floor=best.floor, proven=False, blockers=alive)
+        raise over_budget(problem, best.floor_order, budget)
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
     return judged(problem, best.order, budget, policy="optimal", seconds=meter.spent(), bound=bound, note=note)
@@ -180,10 +179,10 @@ def _refuse_hopeless(best: Incumbent) -> None:
     storages = {*problem.reads[o], *problem.writes[o]}
     blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
     lower_floor(best)
-    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers)
+    workspace = (problem.ops[o].name, problem.workspaces[o])
+    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers, workspace=workspace)
 
 
 def _refuse(best: Incumbent) -> None:
     lower_floor(best)
-    alive = simulate(best.facts.problem, best.floor_order).alive
-    raise BudgetInfeasible(best.facts.problem, best.budget, floor=best.floor, proven=True, blockers=alive)
+    raise over_budget(best.facts.problem, best.floor_order, best.budget, proven=True)

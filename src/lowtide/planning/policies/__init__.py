@@ -77,7 +77,14 @@ class BudgetInfeasible(LowtideError, ValueError):
     """No plan within the budget: proven impossible, or none was reached."""
 
     def __init__(
-        self, problem: Problem, budget: int, *, floor: int, proven: bool, blockers: Sequence[tuple[int, int]]
+        self,
+        problem: Problem,
+        budget: int,
+        *,
+        floor: int,
+        proven: bool,
+        blockers: Sequence[tuple[int, int]],
+        workspace: tuple[str, int] = ("", 0),
     ) -> None:
         self.budget = budget
         self.floor = floor
@@ -85,10 +92,29 @@ class BudgetInfeasible(LowtideError, ValueError):
         self.proven = proven
         self.blockers = tuple(blockers)
         """(storage, bytes) that stand in the way, the largest first."""
+        self.workspace = workspace
+        """Name of the op at which they do, and its workspace."""
         what = "no schedule can stay within" if proven else "no schedule was found (nor proven impossible) within"
-        names = [f"{problem.storage_label(s)} {format_bytes(size)}" for s, size in self.blockers[:3]]
-        way = f"; the largest in the way: {', '.join(names)}" if names else ""
+        names = [(size, problem.storage_label(s)) for s, size in self.blockers[:3]]
+        way = in_the_way([*names, (workspace[1], f"the workspace of {workspace[0]}")])
         super().__init__(f"{what} {_exactly(budget)}; the least peak found is {_exactly(floor)}{way}")
+
+
+def in_the_way(things: Sequence[tuple[int, str]]) -> str:
+    """The three largest of them, by size and name, as the end of a sentence."""
+    largest = sorted((thing for thing in things if thing[0]), key=lambda thing: -thing[0])[:3]
+    named = ", ".join(f"{name} {format_bytes(size)}" for size, name in largest)
+    return f"; the largest in the way: {named}" if named else ""
+
+
+def over_budget(problem: Problem, order: Sequence[int], budget: int, *, proven: bool = False) -> BudgetInfeasible:
+    """The error that says why `order`, which has the least peak found, takes more than `budget`."""
+    timeline = simulate(problem, order)
+    op = problem.ops[order[timeline.peak_step]]
+    found = (op.name, timeline.workspace)
+    return BudgetInfeasible(
+        problem, budget, floor=timeline.peak, proven=proven, blockers=timeline.alive, workspace=found
+    )
 
 
 def policy(name: str) -> Policy:
@@ -116,7 +142,7 @@ def judged(
     """The plan that runs `order`, with the simulator's figures; BudgetInfeasible (not proven) where it is over."""
     timeline = simulate(problem, order)
     if timeline.peak > budget:
-        raise BudgetInfeasible(problem, budget, floor=timeline.peak, proven=False, blockers=timeline.alive)
+        raise over_budget(problem, order, budget)
     schedule = Schedule(tuple(order))
     return Plan(schedule, policy, timeline.peak, timeline.time, timeline.overhead, bound, seconds, note)
 

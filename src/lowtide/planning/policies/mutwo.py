@@ -7,11 +7,11 @@ paper's is within it, the greedy goes on with a tighter limit of its own.
 import time
 from collections.abc import Iterable
 
-from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
+from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.policies.activations import phases
 from lowtide.planning.policies.mutwo_greedy import Greedy, start
 from lowtide.planning.problem import Problem
-from lowtide.planning.simulate import peak_of, simulate
+from lowtide.planning.simulate import peak_of
 from lowtide.planning.swap_places import with_releases
 
 
@@ -33,8 +33,7 @@ def plan(
     limit, more = budget, True
     while peak > budget:
         if not more or time.perf_counter() - began > time_limit:
-            alive = simulate(problem, lowest).alive
-            raise BudgetInfeasible(problem, budget, floor=floor, proven=False, blockers=alive)
+            raise over_budget(problem, lowest, budget)
         more = greedy.advance(limit)
         order = rewritten(greedy, budget)
         peak = peak_of(problem, order)

@@ -132,4 +132,11 @@ def _least(best: _Best) -> BudgetInfeasible:
     closest = min(best.failed, key=lambda each: each.floor)
     proven = hopeless_op(Facts(without_lanes(best.problem).problem), best.budget) is not None
     blockers = [(s, size) for s, size in closest.blockers if s < len(best.problem.storages)]
-    return BudgetInfeasible(best.problem, best.budget, floor=closest.floor, proven=proven, blockers=blockers)
+    return BudgetInfeasible(
+        best.problem,
+        best.budget,
+        floor=closest.floor,
+        proven=proven,
+        blockers=blockers,
+        workspace=closest.workspace,
+    )
