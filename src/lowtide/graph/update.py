@@ -108,14 +108,16 @@ class Ledger:
     """Of all gradients together, before they were clipped."""
     space: Any = None
     """Where values go that leave the device; a `graph.swapping.Space`, for steps that swap."""
-    expected: Tensor | None = None
-    """The loss that eager computes, where that is to be compared before anything moves."""
+    expected: Tensor | Exception | None = None
+    """The loss that eager computes, or how it failed, where that is to be compared before anything moves."""
     seen: Callable[[Sequence[Tensor], Sequence[Tensor]], None] | None = None
     """Takes parameters and their gradients instead of the optimizer: nothing moves."""
     _group: dict[int, int] = field(default_factory=dict)
 
     def loss_is(self, loss: Tensor) -> None:
         """The loss is known; no parameter has moved yet."""
+        if isinstance(self.expected, Exception):
+            raise self.expected
         if self.expected is not None and not same_bits(loss, self.expected):
             raise EagerMismatch(
                 f"the step's loss is {float(loss)!r}, that of the same code in eager is {float(self.expected)!r}"

@@ -360,14 +360,19 @@ class TrainStep:
             return Micro.FIRST
         return Micro.LAST if self._done == self.accumulate - 1 else Micro.NEXT
 
-    def _eager_loss(self, step: Planned, batch: Any) -> Tensor:
-        """The loss by the user's own code, with what that took."""
+    def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
+        """The loss by the user's own code, with what that took.
+
+        Where that code fails, the step will fail too and say at which op; if it does not, the error is the difference.
+        """
         before, start = self._bytes_in_place(step.graph, step.graph.form.tensors(batch)), perf_counter()
         measures = self._meter.free
         if measures:
             self._meter.start()
         try:
             return eager_loss(self.model, self.loss or model_loss, batch, step.captured)
+        except Exception as error:  # noqa: BLE001 - raised by the ledger unless the step itself fails before
+            return error
         finally:
             taken = self._meter.stop() if measures else None
             self.checks.checks += 1
