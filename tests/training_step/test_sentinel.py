@@ -126,6 +126,19 @@ def test_losses_that_are_not_numbers_are_equal_too() -> None:
     assert torch.isnan(step(batch()))
 
 
+def test_a_loss_that_is_made_from_gradients() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
+
+    def penalty(m: nn.Module, b: Any) -> Any:
+        x = b[0].clone().requires_grad_()
+        (slope,) = torch.autograd.grad(m(x).sum(), x, create_graph=True)
+        return slope.pow(2).mean()
+
+    step = lowtide.train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), batch(), penalty)
+    step(batch())
+    assert step.checks.checks == 1
+
+
 class _LiesInBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -55,17 +55,28 @@ def loss_of(returned: Any) -> Tensor:
 
 
 def eager_loss(model: nn.Module, loss: Loss, batch: Any, graph: StepGraph) -> Tensor:
-    """The loss by the user's own code, from the state that the step will start from; nothing is left changed."""
-    with nothing_changes(graph), torch.enable_grad(), saved_tensors_hooks(_drop, _never):
-        return loss_of(loss(model, batch)).detach().clone()
+    """The loss by the user's own code, from the state that the step will start from; nothing is left changed.
+
+    Nothing is saved for backward, unless the loss itself is made from gradients.
+    """
+    try:
+        with nothing_changes(graph), torch.enable_grad(), saved_tensors_hooks(_drop, _miss):
+            return loss_of(loss(model, batch)).detach().clone()
+    except _InnerBackward:
+        with nothing_changes(graph), torch.enable_grad():
+            return loss_of(loss(model, batch)).detach().clone()
+
+
+class _InnerBackward(Exception):
+    """The loss function runs a backward of its own."""
 
 
 def _drop(x: Tensor) -> None:
     """Backward will not run."""
 
 
-def _never(x: object) -> NoReturn:
-    raise AssertionError("a check runs no backward")
+def _miss(x: object) -> NoReturn:
+    raise _InnerBackward
 
 
 @contextmanager
