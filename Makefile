@@ -1,5 +1,6 @@
 # make demo   set-up, then the main job on both reference models
 # make test   set-up, then lint, types and the fast tests
+# make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
 # make reports  what the README and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make analysis docs/analysis.md from what is under reports/, nothing measured
 # make bench    captured steps against eager ones
@@ -10,7 +11,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-slow lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
+.PHONY: setup demo test test-kernels test-slow lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -31,6 +32,12 @@ lint: setup
 
 test: lint
 	$(BIN)/pytest -n 2
+
+KERNELS = tests/tracing/test_equal.py tests/tracing/test_conditions.py
+
+test-kernels: setup
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(KERNELS)
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/pytest -n 2 $(KERNELS)
 
 test-slow: setup
 	$(BIN)/pytest -m slow
