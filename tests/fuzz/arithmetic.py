@@ -72,7 +72,9 @@ def prod(shape: Shape, pick: Pick) -> Function:
 _REDUCTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "mean": lambda x, dim: x.mean(dim, keepdim=True),
     "sum": lambda x, dim: x.sum(dim, keepdim=True) * 0.1,
-    "std": lambda x, dim: (x + torch.arange(x.shape[dim]).view(*([-1] + [1] * (x.dim() - 1 - dim % x.dim())))).std(dim, correction=0, keepdim=True),
+    "std": lambda x, dim: (x + torch.arange(x.shape[dim]).view(*([-1] + [1] * (x.dim() - 1 - dim % x.dim())))).std(
+        dim, correction=0, keepdim=True
+    ),
     "var": lambda x, dim: x.var(dim, correction=0, keepdim=True),
     "norm": lambda x, dim: (x + 0.1).norm(2, dim, keepdim=True),
     "norm1": lambda x, dim: x.norm(1, dim, keepdim=True),
@@ -126,7 +128,7 @@ _POINTWISE: dict[str, Function] = {
     "hypot": lambda x: torch.hypot(x, x + 1) + torch.logaddexp(x, -x),
     "xlogy": lambda x: torch.xlogy(x, x.abs() + 0.3),
     "bfloat16_and_back": lambda x: x.to(torch.bfloat16).to(x.dtype),
-    "nan_to_num": lambda x: x.nan_to_num(0.0).heaviside(x.new_zeros(())) + x,
+    "nan_to_num": lambda x: x.nan_to_num(0.0).sgn() + x,
     "division": lambda x: x / (x.abs().sum(-1, keepdim=True) + 1) + torch.div(x, 3.0),
     "comparison": lambda x: x * (x > 0) + x * x.ge(0.5).to(x.dtype) - (x == 0).to(x.dtype),
     "sinc": lambda x: torch.sinc(x + 0.37) + torch.special.i0(x.clamp(-2, 2)) * 0.1,
@@ -174,10 +176,12 @@ def linear_algebra(shape: Shape, pick: Pick) -> Function:
     def call(x: Tensor) -> Tensor:
         square = x @ x.transpose(-1, -2) * 0.1 + torch.eye(x.shape[-2], dtype=x.dtype)
         if how == "solve":
-            return torch.linalg.solve(square, x)
+            return torch.linalg.solve(square, x)  # type: ignore[no-any-return]
         if how == "cholesky":
-            return torch.linalg.cholesky(square)
-        return torch.linalg.inv(square) @ x if how == "inverse" else x * torch.linalg.det(square).tanh()[..., None, None]
+            return torch.linalg.cholesky(square)  # type: ignore[no-any-return]
+        return (  # type: ignore[no-any-return]
+            torch.linalg.inv(square) @ x if how == "inverse" else x * torch.linalg.det(square).tanh()[..., None, None]
+        )
 
     return call
 

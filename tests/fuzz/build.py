@@ -51,6 +51,9 @@ def build(program: Program) -> Side:
     random.seed(program.seed)
     model, lines = Model(), []
 
+    first = make_batch(program, 0)
+    x, mask = first["input"].clone().to(torch.float32 if program.input != "tokens" else torch.long), first["mask"]
+
     def add(text: str, step: nn.Module) -> None:
         nonlocal x
         model.steps.append(step)
@@ -60,8 +63,6 @@ def build(program: Program) -> Side:
         if x.dim() < 2 or x.shape[0] != program.batch or not 0 < x[0].numel() <= 20 * LARGEST:
             raise InvalidProgram(f"{text} makes {tuple(x.shape)}")
 
-    first = make_batch(program, 0)
-    x, mask = first["input"].clone().to(torch.float32 if program.input != "tokens" else torch.long), first["mask"]
     lines.append(f"{program.input} {tuple(x.shape)}")
     if program.input == "tokens":
         add("tokens", nn.Embedding(WORDS, 6))

@@ -92,7 +92,7 @@ def hook(side: Side, pick: Pick) -> Callable[[], Any]:
     if how == "parameter":
         return parameter.register_hook(lambda gradient: gradient * 0.5).remove  # type: ignore[no-any-return]
     if how == "accumulate":
-        return parameter.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5)).remove  # type: ignore[no-any-return,union-attr]
+        return parameter.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5)).remove  # type: ignore[no-any-return]
     if how == "output_tensor":
         return module.register_forward_hook(listen).remove  # type: ignore[no-any-return]
     if how == "reads":
@@ -175,8 +175,8 @@ def module_replaced(side: Side, pick: Pick) -> Callable[[], Any]:
 def flags(side: Side, pick: Pick) -> Callable[[], Any]:
     which = pick("which", "mkldnn", "flash_sdp", "math_sdp", "deterministic")
     if which == "mkldnn":
-        torch.backends.mkldnn.set_flags(False)  # type: ignore[no-untyped-call]
-        return lambda: torch.backends.mkldnn.set_flags(True)  # type: ignore[no-untyped-call]
+        torch.backends.mkldnn.set_flags(False)
+        return lambda: torch.backends.mkldnn.set_flags(True)
     if which == "deterministic":
         torch.use_deterministic_algorithms(True)
         return lambda: torch.use_deterministic_algorithms(False)
@@ -194,7 +194,7 @@ BATCH_CHANGES = ("batch_size", "aliased", "no_longer_aliased", "padded", "length
 KNOB_PLACES = ("model", "loss")
 CHANGES: dict[str, Change] = {
     **{f"{knob}_in_{place}": turn_knob for knob in KNOBS for place in KNOB_PLACES},
-    **{name: nothing for name in BATCH_CHANGES},
+    **dict.fromkeys(BATCH_CHANGES, nothing),
     **{
         change.__name__: change
         for change in (

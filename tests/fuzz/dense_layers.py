@@ -19,12 +19,12 @@ class Bilinear(nn.Module):
 
     def __init__(self, half: int, out: int) -> None:
         super().__init__()
-        self.half = half
+        self.size = half
         self.inner = nn.Bilinear(half, half, out)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The bilinear form of x with itself."""
-        return self.inner(x[..., : self.half], x[..., -self.half :])  # type: ignore[no-any-return]
+        return self.inner(x[..., : self.size], x[..., -self.size :])  # type: ignore[no-any-return]
 
 
 @layer()

@@ -180,7 +180,10 @@ def repeat(shape: Shape, pick: Pick) -> Function:
 
 @function(3, 4, 5, weight=15)
 def permute(shape: Shape, pick: Pick) -> Function:
-    order = pick("order", *([(0, 2, 1)] if len(shape) == 3 else [(0, *range(2, len(shape)), 1), (0, 2, 1, *range(3, len(shape)))]))
+    order = pick(
+        "order",
+        *([(0, 2, 1)] if len(shape) == 3 else [(0, *range(2, len(shape)), 1), (0, 2, 1, *range(3, len(shape)))]),
+    )
     contiguous = pick("contiguous", False, False, True)
     return lambda x: x.permute(order).contiguous() if contiguous else x.permute(order)
 

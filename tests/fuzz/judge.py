@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -117,9 +118,9 @@ def _train(program: Program, ours: Side, theirs: Side, make_step: MakeStep) -> N
     generator = torch.get_rng_state()
     try:
         step = _guarded(program, ours, make, "capture")
-    except _Found as found:
-        floor = getattr(found.__cause__, "floor", None)
-        if found.outcome.name != "infeasible" or floor is None:
+    except _Found as end:
+        floor = getattr(end.__cause__, "floor", None)
+        if end.outcome.name != "infeasible" or floor is None:
             raise
         step = _guarded(program, ours, lambda: make(int(floor * NEAR)), "capture at the floor")
     _check_undamaged(ours, "capture")
@@ -134,7 +135,7 @@ def _train(program: Program, ours: Side, theirs: Side, make_step: MakeStep) -> N
         _eager_call(program, theirs, call, other)
         generator = torch.get_rng_state()
         _seed(program, call)
-        ours.trained.loss = _guarded(program, ours, lambda batch=batch: step(batch), f"call {call}")
+        ours.trained.loss = _guarded(program, ours, partial(step, batch), f"call {call}")
         _check_undamaged(ours, f"call {call}")
         found = [*differences(ours.trained, theirs.trained), *_more_differences(ours, theirs, batch, other)]
         if not torch.equal(generator, torch.get_rng_state()):
@@ -151,7 +152,7 @@ def _guarded(program: Program, side: Side, run: Callable[[], Any], when: str) ->
     held = [(type(m), sorted(vars(m)), list(m._parameters), list(m._buffers)) for m in side.model.modules()]
     try:
         return run()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is an outcome
+    except Exception as error:
         text = str(error)
         meant = isinstance(error, LowtideError) and not isinstance(error, RewriteError | ProfileError)
         if not meant or "\n" in text or len(text) > LONGEST or "a bug in lowtide" in text:

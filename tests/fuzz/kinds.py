@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 Choice = TypeVar("Choice")
@@ -103,7 +104,7 @@ class Adapt(nn.Module):
         flat = x.flatten(1)
         while flat.shape[1] < wanted:
             flat = flat.repeat(1, 2)
-        return flat[:, :wanted].unflatten(1, self.shape)
+        return torch.unflatten(flat[:, :wanted], 1, self.shape)
 
     def extra_repr(self) -> str:
         """The shape without the batch."""

@@ -1,4 +1,4 @@
-"""Places where user code keeps a plain value: each is a module that multiplies by it, and can be turned between steps."""
+"""Places where user code keeps a plain value: modules that multiply by it, and whose value can be turned."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The losses of random programs: targets of n samples, the function that compares (N, CLASSES) with them, and a head."""
+"""The losses of random programs: targets of n samples, what compares (N, CLASSES) with them, and a head."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ def _cross_entropy(pick: Pick) -> tuple[Target, Compare]:
         ignore_index=pick("ignore", -100, 0),
         reduction=_reduction(pick),
     )
-    return _labels, lambda out, target: criterion(out.float(), target)  # type: ignore[no-any-return]
+    return _labels, lambda out, target: criterion(out.float(), target)
 
 
 def _soft_cross_entropy(pick: Pick) -> tuple[Target, Compare]:
@@ -92,9 +92,7 @@ def _bce_with_logits(pick: Pick) -> tuple[Target, Compare]:
 
 def _bce(pick: Pick) -> tuple[Target, Compare]:
     reduction = _reduction(pick)
-    return _bits, lambda out, target: F.binary_cross_entropy(
-        out.float().sigmoid(), target.float(), reduction=reduction
-    )
+    return _bits, lambda out, target: F.binary_cross_entropy(out.float().sigmoid(), target.float(), reduction=reduction)
 
 
 def _regression(pick: Pick) -> tuple[Target, Compare]:
@@ -192,7 +190,7 @@ def _plain(pick: Pick) -> tuple[Target, Compare]:
         if which == "product":
             return (out * target.to(out.dtype)).sum()
         if which == "norm":
-            return (out + 0.1).norm()
+            return (out + 0.1).norm()  # type: ignore[no-any-return]
         return out.pow(2).mean() if which == "square" else out.mean()
 
     return _values, compare

@@ -83,7 +83,9 @@ class SelfAttention(nn.Module):
 @layer(3)
 def multihead_attention(shape: Shape, pick: Pick) -> nn.Module:
     heads = 2 if shape[-1] % 2 == 0 else 1
-    return SelfAttention(shape[-1], heads, pick("dropout", 0.0, 0.2), pick("causal", False, True), pick("w", True, False))
+    return SelfAttention(
+        shape[-1], heads, pick("dropout", 0.0, 0.2), pick("causal", False, True), pick("w", True, False)
+    )
 
 
 @layer(3)

@@ -11,7 +11,23 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.fuzz.kinds import KINDS, Adapt, Function, Kind, Pick, Shape, function, layer
 
-_INNER = ("linear", "relu", "gelu", "layer_norm", "dropout", "tanh", "conv1d", "conv2d", "batch_norm1d", "batch_norm2d", "permute", "scan", "slice_assignment", "less_std", "roll")
+_INNER = (
+    "linear",
+    "relu",
+    "gelu",
+    "layer_norm",
+    "dropout",
+    "tanh",
+    "conv1d",
+    "conv2d",
+    "batch_norm1d",
+    "batch_norm2d",
+    "permute",
+    "scan",
+    "slice_assignment",
+    "less_std",
+    "roll",
+)
 
 
 def _inner(shape: Shape, pick: Pick, number: int = 2) -> nn.Sequential:
@@ -41,8 +57,8 @@ class Residual(nn.Module):
             y += x
             return y  # type: ignore[no-any-return]
         if self.how == "checkpoint":
-            return x + checkpoint(self.inner, x, use_reentrant=False)
-        return torch.cat([x, y], 1) if self.how == "cat" else x + y  # type: ignore[no-any-return]
+            return x + checkpoint(self.inner, x, use_reentrant=False)  # type: ignore[no-any-return]
+        return torch.cat([x, y], 1) if self.how == "cat" else x + y
 
 
 @layer(weight=40)
@@ -106,10 +122,14 @@ def parametrized(shape: Shape, pick: Pick) -> nn.Module:
     inner: nn.Module = nn.Linear(shape[-1], 6)
     how = pick("how", "spectral", "weight", "orthogonal", "old_weight", "old_spectral")
     if how == "old_weight":
-        return torch.nn.utils.weight_norm(inner)  # type: ignore[deprecated]
+        return torch.nn.utils.weight_norm(inner)
     if how == "old_spectral":
-        return torch.nn.utils.spectral_norm(inner)  # type: ignore[no-any-return]
-    make: Any = {"spectral": parametrizations.spectral_norm, "weight": parametrizations.weight_norm, "orthogonal": parametrizations.orthogonal}[how]
+        return torch.nn.utils.spectral_norm(inner)
+    make: Any = {
+        "spectral": parametrizations.spectral_norm,
+        "weight": parametrizations.weight_norm,
+        "orthogonal": parametrizations.orthogonal,
+    }[how]
     return make(inner)  # type: ignore[no-any-return]
 
 
@@ -207,12 +227,12 @@ class _Clipped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        return gradients[0].clamp(-0.01, 0.01) * (x.abs() < 2)
+        return gradients[0].clamp(-0.01, 0.01) * (x.abs() < 2)  # type: ignore[no-any-return]
 
 
 @function()
 def autograd_function(shape: Shape, pick: Pick) -> Function:
-    return lambda x: _Clipped.apply(x)  # type: ignore[no-any-return,no-untyped-call]
+    return lambda x: _Clipped.apply(x)  # type: ignore[no-untyped-call]
 
 
 @function(weight=5)
