@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -116,10 +117,11 @@ def _set_form(model: Model, program: Program) -> None:
 
 
 def _loss_function(program: Program, compare: Any, knob: Knob | None) -> LossFunction:
-    autocast, everything, extra = "autocast" in program.dtype, program.dtype == "autocast_all", program.extra
+    autocast, everything = program.dtype in ("autocast", "autocast_all"), program.dtype == "autocast_all"
+    extra = program.extra
 
     def loss(model: nn.Module, batch: Batch) -> Any:
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
             out = model(batch)
             if knob is not None:
                 out = knob(out)

@@ -191,27 +191,23 @@ def nothing(side: Side, pick: Pick) -> Callable[[], Any]:
 
 
 BATCH_CHANGES = ("batch_size", "aliased", "no_longer_aliased", "padded", "length", "strides", "leaf")
-KNOB_PLACES = ("model", "loss")
+KNOB_CHANGES = tuple(f"{knob}_in_{place}" for knob in KNOBS for place in ("model", "loss"))
+_OTHERS = (
+    eval_of_a_module,
+    eval_of_the_model,
+    dropout_probability,
+    hook,
+    requires_grad,
+    optimizer_setting,
+    weights,
+    module_replaced,
+    flags,
+)
+OTHER_CHANGES = tuple(change.__name__ for change in _OTHERS)
 CHANGES: dict[str, Change] = {
-    **{f"{knob}_in_{place}": turn_knob for knob in KNOBS for place in KNOB_PLACES},
+    **dict.fromkeys(KNOB_CHANGES, turn_knob),
     **dict.fromkeys(BATCH_CHANGES, nothing),
-    **{
-        change.__name__: change
-        for change in (
-            eval_of_a_module,
-            eval_of_the_model,
-            dropout_probability,
-            hook,
-            requires_grad,
-            optimizer_setting,
-            weights,
-            module_replaced,
-            flags,
-        )
-    },
-    "hook_again": hook,
-    "optimizer_setting_again": optimizer_setting,
-    "requires_grad_again": requires_grad,
+    **dict(zip(OTHER_CHANGES, _OTHERS, strict=True)),
 }
 
 

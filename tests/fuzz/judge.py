@@ -5,7 +5,7 @@ import random
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -101,18 +101,19 @@ def _train(program: Program, ours: Side, theirs: Side, make_step: MakeStep) -> N
     first = _batch(program, 0)
 
     def make(budget: int | str | None = program.budget) -> Any:
-        return make_step(
-            ours.model,
-            ours.trained.optimizer,
-            first,
-            ours.loss,
-            budget=budget,
-            policy=program.policy,
-            clip_grad_norm=program.clip,
-            accumulate=program.accumulate,
-            time_limit=0.5,
-            progress=False,
-        )
+        with _around(program):
+            return make_step(
+                ours.model,
+                ours.trained.optimizer,
+                first,
+                ours.loss,
+                budget=budget,
+                policy=program.policy,
+                clip_grad_norm=program.clip,
+                accumulate=program.accumulate,
+                time_limit=0.5,
+                progress=False,
+            )
 
     torch.manual_seed(program.seed)
     generator = torch.get_rng_state()
@@ -135,7 +136,8 @@ def _train(program: Program, ours: Side, theirs: Side, make_step: MakeStep) -> N
         _eager_call(program, theirs, call, other)
         generator = torch.get_rng_state()
         _seed(program, call)
-        ours.trained.loss = _guarded(program, ours, partial(step, batch), f"call {call}")
+        with _around(program):
+            ours.trained.loss = _guarded(program, ours, partial(step, batch), f"call {call}")
         _check_undamaged(ours, f"call {call}")
         found = [*differences(ours.trained, theirs.trained), *_more_differences(ours, theirs, batch, other)]
         if not torch.equal(generator, torch.get_rng_state()):
@@ -196,6 +198,11 @@ def _more_differences(ours: Side, theirs: Side, batch: Batch, other: Batch) -> I
             yield f"calls of {path}: {calls}, eager {eager_calls}"
 
 
+def _around(program: Program) -> AbstractContextManager[Any]:
+    """Autocast around the call, where the program says so; backward stands outside, as in everybody's loop."""
+    return torch.autocast("cpu", torch.bfloat16) if program.dtype == "autocast_around" else nullcontext()
+
+
 def _batch(program: Program, call: int) -> Batch:
     return make_batch(program, call, changed=call == ON)
 
@@ -221,7 +228,8 @@ def _eager_call(program: Program, side: Side, call: int, batch: Batch) -> None:
     _seed(program, call)
     if place == 0:
         trained.optimizer.zero_grad(set_to_none=True)
-    trained.loss = side.loss(trained.model, batch)
+    with _around(program):
+        trained.loss = side.loss(trained.model, batch)
     (trained.loss[0] if isinstance(trained.loss, tuple) else trained.loss).backward()
     if place == program.accumulate - 1:
         if program.clip is not None:
