@@ -5,17 +5,17 @@ import json
 import logging
 import os
 import sys
-from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from tests.fuzz.build import listing
-from tests.fuzz.judge import FINE, Outcome, generate, judge
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.judge import Outcome, generate, judge
 from tests.fuzz.program import Program
-from tests.fuzz.shrink import cause, shrink
+from tests.fuzz.shrink import shrink
+from tests.fuzz.tally import Tally
 from tests.fuzz.workers import Result, run_all
 
 
@@ -45,22 +45,13 @@ def _work() -> int:
     answers: TextIO = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        answers.write(json.dumps(run_seed(int(line))) + "\n")
+        program = generate(int(line))
+        answers.write(program.to_json() + "\n")
+        answers.flush()
+        result = {"seed": program.seed, "program": program.to_json(), **asdict(judge(program))}
+        answers.write(json.dumps(result) + "\n")
         answers.flush()
     return 0
-
-
-def run_seed(seed: int) -> Result:
-    """What becomes of the program of `seed`."""
-    program = generate(seed)
-    outcome = judge(program)
-    return {
-        "seed": seed,
-        "outcome": outcome.name,
-        "detail": outcome.detail,
-        "seconds": outcome.seconds,
-        "program": program.to_json(),
-    }
 
 
 def _replay(text: str, *, shrinks: bool) -> int:
@@ -73,51 +64,30 @@ def _replay(text: str, *, shrinks: bool) -> int:
 
 
 def _fuzz(given: Any) -> int:
-    counts: Counter[str] = Counter()
-    refusals: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    findings: dict[str, list[Result]] = {}
+    tally = Tally()
 
     def told(result: Result) -> None:
-        counts[result["outcome"]] += 1
-        if result["program"] is not None:
-            kinds.update(layer["kind"] for layer in json.loads(result["program"])["layers"])
-        outcome = Outcome(result["outcome"], result["detail"])
-        if outcome.name == "refused":
-            refusals[cause(outcome)] += 1
-        elif outcome.is_finding:
-            _say(f"seed {result['seed']}: {outcome.name} {outcome.detail.partition(chr(10))[0][:200]}")
-            program = None if result["program"] is None else Program.from_json(result["program"])
-            findings.setdefault(f"{outcome.name}: {cause(outcome, program)}", []).append(result)
-        done = counts.total()
+        line = tally.add(result)
+        if line is not None:
+            _say(line)
+        done = tally.outcomes.total()
         if done % 20 == 0 or done == given.count:
-            _say(f"{done} of {given.count}: {dict(counts.most_common())}")
+            _say(f"{done} of {given.count}: {tally}")
 
     run_all(range(given.seed, given.seed + given.count), given.jobs, given.seconds, told)
-    for name, results in findings.items():
-        _say(f"\n{len(results)} x {name}\nseeds {[result['seed'] for result in results]}\n{_smallest(given, results)}")
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "programs": given.count,
-        "first_seed": given.seed,
-        "torch": torch.__version__,
-        "kinds": {"known": len(KINDS), "used": len(kinds)},
-        "outcomes": {name: counts[name] for name in (*FINE, *sorted(counts.keys() - {*FINE}))},
-        "refusals": dict(refusals.most_common()),
-        "findings": {name: [result["seed"] for result in results] for name, results in findings.items()},
-    }
-    given.out.write_text(json.dumps(record, indent=2) + "\n")
-    _say(f"\n{counts.total()} programs: {dict(counts.most_common())}; written to {given.out}")
-    return int(bool(findings))
+    given.out.write_text(json.dumps(tally.record(given.seed), indent=2) + "\n")
+    for name, results in tally.findings.items():
+        _say(f"\n{len(results)} x {name}\nseeds {[result['seed'] for result in results]}\n{_smallest(given, results)}")
+    _say(f"\n{tally}; written to {given.out}")
+    return int(bool(tally.findings))
 
 
 def _smallest(given: Any, results: list[Result]) -> str:
-    """The first of the findings, made small in this process; one that killed its process is only named."""
+    """The first of the findings, made small in this process, unless that would end it."""
     first = results[0]
-    if first["program"] is None:
-        return f"not run again here; python -m tests.fuzz --replay {first['seed']}"
-    program, outcome = Program.from_json(first["program"]), Outcome(first["outcome"], first["detail"])
-    if not given.no_shrink:
+    program, outcome = Program.from_json(first["program"]), Outcome(first["name"], first["detail"])
+    if not given.no_shrink and outcome.name != "killed":
         program, outcome = shrink(program, outcome)
     return f"{outcome.detail}\n{listing(program)}\n{program.to_json()}"
 

@@ -165,9 +165,17 @@ def rms_norm(shape: Shape, pick: Pick) -> nn.Module:
     return nn.RMSNorm(shape[-1], elementwise_affine=pick("affine", True, False))
 
 
+class Grouped(nn.GroupNorm):
+    """Contiguous where no gradient is wanted: torch's backward of channels_last ends the process there."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As ever."""
+        return super().forward(x if x.requires_grad else x.contiguous())
+
+
 @layer(3, 4, 5)
 def group_norm(shape: Shape, pick: Pick) -> nn.Module:
-    return nn.GroupNorm(pick("groups", 1, 2) if shape[1] % 2 == 0 else 1, shape[1], affine=pick("affine", True, False))
+    return Grouped(pick("groups", 1, 2) if shape[1] % 2 == 0 else 1, shape[1], affine=pick("affine", True, False))
 
 
 @layer(3, 4, 5)

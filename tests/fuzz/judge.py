@@ -25,7 +25,7 @@ from tests.fuzz.kinds import Pick
 from tests.fuzz.program import Program, draw
 from tests.training import differences
 
-FINE = ("equal", "refused", "infeasible")
+FINE = ("equal", "refused", "infeasible", "unusable")
 LONGEST = 600
 """Characters of an error that is still one sentence."""
 ON, OFF = 2, 3
@@ -37,7 +37,8 @@ MakeStep = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """`equal`, `refused` or `infeasible`; else a finding: `different`, `damaged`, `crash`, `overrun` or `killed`."""
+    """`equal`, `refused` or `infeasible`; else a finding: `different`, `damaged`, `crash`, `overrun` or `killed`.
+    `unusable` are programs that eager torch itself does not survive."""
 
     name: str
     detail: str = ""

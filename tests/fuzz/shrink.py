@@ -1,5 +1,6 @@
 """Makes a finding smaller: leaves out one thing after the other while the finding stays."""
 
+import re
 from collections.abc import Callable
 
 from tests.fuzz.judge import Outcome, judge, runs_eagerly
@@ -28,13 +29,19 @@ def shrink(program: Program, outcome: Outcome, *, run: Judge = judge, tries: int
 
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether two outcomes have the same cause, as far as their first line tells."""
-    return one.name == other.name and (one.name != "crash" or cause(one) == cause(other))
+    return one.name == other.name and (one.name != "crash" or said(one) == said(other))
 
 
-def cause(outcome: Outcome, program: Program | None = None) -> str:
-    """The first line of what is said, without numbers, or the change that came before: what findings are counted by."""
-    line = outcome.detail.partition("\n")[0]
-    if outcome.name == "different":
-        changed = program is not None and program.change is not None and not line.startswith(("call 0", "call 1"))
-        return f"after {program.change.kind}" if changed and program and program.change else "with no change"
-    return "".join("#" if letter.isdigit() else letter for letter in line.partition(": ")[2])[:120]
+def said(outcome: Outcome) -> str:
+    """The first line without the call, places and numbers: what outcomes are counted by."""
+    words = outcome.detail.partition("\n")[0].partition(": ")[2].split(" ")
+    kept = " ".join(word for word in words if not word.endswith(":") or "/" not in word)
+    return re.sub(r"\d+", "#", kept)[:120]
+
+
+def cause(outcome: Outcome, program: Program) -> str:
+    """What findings are counted by: what is said, or for a difference the change that came before it."""
+    if outcome.name != "different":
+        return f"{outcome.name}: {said(outcome)}"
+    changed = program.change is not None and not outcome.detail.startswith(("call 0", "call 1"))
+    return f"different after {program.change.kind}" if program.change is not None and changed else "different"

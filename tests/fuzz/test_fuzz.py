@@ -151,17 +151,19 @@ def test_a_finding_is_made_small() -> None:
 )
 def test_a_worker_that_dies_is_a_finding(does: str, says: str) -> None:
     """With its seed; the next program gets a new process."""
-    worker = Worker((sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); {does}"))
+    worker = Worker(
+        (sys.executable, "-c", f"import os, sys, time; sys.stdin.readline(); print('{{}}', flush=True); {does}")
+    )
     for seed in (7, 8):
         result = worker.run(seed, 2.0)
-        assert (result["seed"], result["outcome"]) == (seed, "killed")
+        assert (result["seed"], result["name"]) == (seed, "killed")
         assert says in result["detail"]
     worker.close()
 
 
 def test_a_worker_answers() -> None:
     """A line of JSON per seed, whatever else is written."""
-    echo = "import json, sys\nfor line in sys.stdin: print(json.dumps({'seed': int(line)}), flush=True)"
+    echo = "import json, sys\nfor line in sys.stdin: print('{}\\n', json.dumps({'seed': int(line)}), flush=True)"
     worker = Worker((sys.executable, "-c", echo))
     assert [worker.run(seed, 20.0)["seed"] for seed in (1, 2)] == [1, 2]
     worker.close()

@@ -14,7 +14,8 @@ Result = dict[str, Any]
 
 
 class Worker:
-    """A process that takes a seed per line and answers with a line of JSON."""
+    """A process that takes a seed per line and answers with two: the program, once eager torch has run it, and the
+    result. Where there is not even a program, eager torch itself ended the process."""
 
     def __init__(self, command: Sequence[str] = (sys.executable, "-m", "tests.fuzz", "--worker")) -> None:
         self._command = command
@@ -41,6 +42,7 @@ class Worker:
             with suppress(BrokenPipeError):  # a process that is gone says nothing
                 process.stdin.write(f"{seed}\n")
                 process.stdin.flush()
+            program = process.stdout.readline()
             line = process.stdout.readline()
         finally:
             timer.cancel()
@@ -48,7 +50,8 @@ class Worker:
             return json.loads(line)  # type: ignore[no-any-return]
         code = self._end(process)
         detail = f"took longer than {seconds:g} s" if late.is_set() else f"the process ended with code {code}"
-        return {"seed": seed, "outcome": "killed", "detail": detail, "program": None, "seconds": seconds}
+        name, what = ("killed", program.strip()) if program else ("unusable", None)
+        return {"seed": seed, "name": name, "detail": detail, "program": what, "seconds": seconds}
 
     def close(self) -> None:
         """Let the process end."""
