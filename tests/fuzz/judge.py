@@ -77,7 +77,7 @@ def runs_eagerly(program: Program) -> bool:
                     _eager_call(program, side, call, _batch(program, call))
                     if not all(x.isfinite().all() for x in _tensors(side)):
                         return False
-    except (InvalidProgram, RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, AssertionError):
+    except (InvalidProgram, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError):
         return False
     return True
 

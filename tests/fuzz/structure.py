@@ -142,7 +142,7 @@ class Running(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
-        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(2, 3).t() if how == "transposed" else torch.zeros(()))
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -154,6 +154,9 @@ class Running(nn.Module):
         elif self.how == "copy":
             self.mean.copy_(0.9 * self.mean + 0.1 * now)
             self.seen.add_(1)
+        elif self.how == "transposed":
+            self.mean.mul_(0.9).add_(now, alpha=0.1).clamp_(-1, 1)
+            return x - self.mean.sum().to(x.dtype)
         elif self.how == "no_grad":
             with torch.no_grad():
                 self.mean.lerp_(now, 0.1)
@@ -165,7 +168,7 @@ class Running(nn.Module):
 
 @layer(weight=20)
 def running_mean(shape: Shape, pick: Pick) -> nn.Module:
-    return Running(pick("how", "in_place", "copy", "no_grad", "assigned"))
+    return Running(pick("how", "in_place", "copy", "no_grad", "assigned", "transposed"))
 
 
 class Extra(nn.Module):
