@@ -97,7 +97,7 @@ def fractional_max_pool(shape: Shape, pick: Pick) -> nn.Module:
 def pool_and_unpool(shape: Shape, pick: Pick) -> Function:
     def call(x: Tensor) -> Tensor:
         pooled, indices = F.max_pool2d(x, 2, ceil_mode=True, return_indices=True)
-        return F.max_unpool2d(pooled, indices, [2], output_size=x.shape[2:])
+        return F.max_unpool2d(pooled, indices, [2, 2], output_size=x.shape[2:])
 
     return call
 
