@@ -45,7 +45,7 @@ def _work() -> int:
     answers: TextIO = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        program = generate(int(line))
+        program = generate(int(line), strict=True)
         answers.write(program.to_json() + "\n")
         answers.flush()
         result = {"seed": program.seed, "program": program.to_json(), **asdict(judge(program))}

@@ -57,16 +57,20 @@ class _Found(Exception):
         self.outcome = Outcome(name, detail)
 
 
-def generate(seed: int) -> Program:
-    """The first program of this seed that eager torch can run, with finite values."""
+class SpentProcess(Exception):
+    """oneDNN makes no more kernels in this process, whoever asks: a seed would give another program than elsewhere."""
+
+
+def generate(seed: int, *, strict: bool = False) -> Program:
+    """The first program of this seed that eager torch can run, with finite values; `strict` may raise SpentProcess."""
     for attempt in range(200):
         program = draw(Random(f"{seed}.{attempt}"), seed)
-        if runs_eagerly(program):
+        if runs_eagerly(program, strict=strict):
             return program
     raise InvalidProgram(f"nothing that seed {seed} makes can be run")
 
 
-def runs_eagerly(program: Program) -> bool:
+def runs_eagerly(program: Program, *, strict: bool = False) -> bool:
     """Whether eager training runs to its end, with finite values all the way."""
     try:
         with _quiet():
@@ -77,7 +81,9 @@ def runs_eagerly(program: Program) -> bool:
                     _eager_call(program, side, call, _batch(program, call))
                     if not all(x.isfinite().all() for x in _tensors(side)):
                         return False
-    except (InvalidProgram, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError):
+    except (InvalidProgram, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        if strict and str(error) == "could not create a primitive":
+            raise SpentProcess(str(error)) from error
         return False
     return True
 

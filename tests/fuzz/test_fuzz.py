@@ -1,6 +1,5 @@
 """A few dozen random programs, and tests that the judge, the shrinker and the workers do their work."""
 
-import json
 import sys
 from dataclasses import replace
 from typing import Any
@@ -172,10 +171,9 @@ def test_a_worker_that_dies_is_a_finding(does: str, says: str) -> None:
     worker.close()
 
 
-def test_a_worker_answers() -> None:
-    """A line of JSON per seed, whatever else is written."""
-    echo = "import json, sys\nfor line in sys.stdin: print('{}\\n', json.dumps({'seed': int(line)}), flush=True)"
-    worker = Worker((sys.executable, "-c", echo))
-    assert [worker.run(seed, 20.0)["seed"] for seed in (1, 2)] == [1, 2]
+def test_a_worker_that_is_used_up_is_replaced() -> None:
+    """This one answers once and ends without a program at the next seed, which a new process then takes."""
+    once = "seed = int(input()); print('{}'); print(json.dumps({'seed': seed, 'name': 'equal'}), flush=True); input()"
+    worker = Worker((sys.executable, "-c", f"import json; {once}"))
+    assert [worker.run(seed, 20.0)["seed"] for seed in (1, 2, 3)] == [1, 2, 3]
     worker.close()
-    assert json.loads(generate(2).to_json())["seed"] == 2

@@ -22,7 +22,12 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, seed: int, seconds: float) -> Result:
-        """What became of the program of `seed`."""
+        """What became of the program of `seed`; a process that others have used up gets a second one to try."""
+        fresh = self._process is None
+        result = self._run(seed, seconds)
+        return self._run(seed, seconds) if result["name"] == "unusable" and not fresh else result
+
+    def _run(self, seed: int, seconds: float) -> Result:
         if self._process is None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self._process = subprocess.Popen(
@@ -47,7 +52,8 @@ class Worker:
         finally:
             timer.cancel()
         if line:
-            return json.loads(line)  # type: ignore[no-any-return]
+            answer: Result = json.loads(line)
+            return answer
         code = self._end(process)
         detail = f"took longer than {seconds:g} s" if late.is_set() else f"the process ended with code {code}"
         name, what = ("killed", program.strip()) if program else ("unusable", None)
