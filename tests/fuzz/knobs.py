@@ -206,7 +206,7 @@ class Probability(Knob):
         return F.dropout(x, self.p, self.training)
 
     def turn(self, value: float) -> None:
-        self.p = min(0.5, value)
+        self.p = 0.5 * value
 
 
 KNOBS: dict[str, type[Knob]] = {
