@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.fuzz import arithmetic, dense_layers, indexing, sequence_layers, spatial_layers, structure
+from tests.fuzz import arithmetic, dense_layers, indexing, reshaping, sequence_layers, spatial_layers, structure
 from tests.fuzz.changes import BATCH_CHANGES, KNOB_CHANGES, OTHER_CHANGES
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.losses import LOSSES
 from tests.fuzz.optimizers import OPTIMIZERS
 
-SOURCES = (arithmetic, dense_layers, indexing, sequence_layers, spatial_layers, structure)
+SOURCES = (arithmetic, dense_layers, indexing, reshaping, sequence_layers, spatial_layers, structure)
 """Imported because each registers its kinds."""
 
 INPUTS = {"table": (10,), "sequence": (5, 8), "image": (4, 6, 6), "volume": (2, 4, 4, 4), "tokens": (6,)}

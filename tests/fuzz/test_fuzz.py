@@ -17,7 +17,7 @@ from tests.fuzz.program import Piece, Program
 from tests.fuzz.shrink import shrink
 from tests.fuzz.workers import Worker
 
-SEEDS = range(36)
+SEEDS = range(32)
 """Without a budget, about half a second each on a core of its own."""
 SIMPLE = Program(0, (Piece("linear"), Piece("gelu"), Piece("layer_norm")), Piece("cross_entropy"), Piece("adam"))
 
@@ -28,7 +28,7 @@ def test_nothing_but_equal_refused_or_infeasible(seed: int) -> None:
     _check(replace(generate(seed), budget=None))
 
 
-@pytest.mark.parametrize(("seed", "policy"), [(0, "mutwo"), (9, "optimal"), (13, "chen"), (20, "optimal")])
+@pytest.mark.parametrize(("seed", "policy"), [(0, "mutwo"), (9, "optimal"), (13, "chen")])
 def test_the_same_within_a_budget(seed: int, policy: str) -> None:
     """Planning takes seconds, so these are few; `make fuzz` runs more."""
     _check(replace(generate(seed), budget="85%", policy=policy))
