@@ -1,6 +1,7 @@
 # make demo   set-up, then the main job on both reference models
 # make test   set-up, then lint, types and the fast tests
 # make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
+# make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what the README and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make analysis docs/analysis.md from what is under reports/, nothing measured
 # make bench    captured steps against eager ones
@@ -11,7 +12,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-kernels test-slow lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
+.PHONY: setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -41,6 +42,12 @@ test-kernels: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+N ?= 2000
+S ?= 0
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count $(N) --seed $(S) --jobs 2
 
 demo: setup
 	$(BIN)/lowtide train resnet152 --batch-size 4 --budget 75% --steps 4 --compare --force --out out/demo/resnet152
