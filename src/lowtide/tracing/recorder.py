@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from lowtide.errors import CaptureError
 from lowtide.records.words import Phase
 from lowtide.tracing.source import inside_checkpoint, user_line
+from lowtide.tracing.true_strides import correct_strides
 
 ORIGIN = "lowtide_origin"
 aten = torch.ops.aten
@@ -98,6 +99,7 @@ class Recorder(TorchDispatchMode):
         if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
             raise CaptureError(_data_dependent(func, origin))
         made = list(new_nodes(graph, last))
+        correct_strides(func, args, out, made)
         origin = replace(origin, in_place=_eager_in_place(func, self.phase))
         for node in made:
             node.meta[ORIGIN] = origin
