@@ -149,5 +149,5 @@ def _newest(functional: Tensor) -> Tensor:
     """What a functional tensor stands for, with all that was written into it."""
     if not torch._is_functional_tensor(functional):
         return functional
-    torch._sync(functional)
+    torch._sync(functional)  # type: ignore[attr-defined, no-untyped-call]
     return torch._from_functional_tensor(functional)

@@ -20,6 +20,7 @@ from lowtide.graph.batch_form import BatchForm
 from lowtide.tracing.loss import Loss
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
 from lowtide.tracing.source import line_of, user_line
+from lowtide.tracing.value_dependent import ValueDependent
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def trace_joint(model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, b
         }
         state = own | dict(zip(inputs.buffers, buffers, strict=True))
         with recorder, torch.enable_grad(), _autocast_cache():
-            with _reparametrize_module(model, state, tie_weights=True), recorder.modules():
+            with _reparametrize_module(model, state, tie_weights=True), recorder.modules(), ValueDependent():
                 returned = loss(model, form.rebuild(leaves))
                 _refuse_leaks(model, recorder.last_line)
                 _write_replaced_buffers(model, {name: state[name] for name in inputs.buffers})

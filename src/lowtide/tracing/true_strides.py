@@ -1,7 +1,7 @@
 """Corrects the strides of traced results where torch's meta functions claim others than its kernels give.
 
-A trace believes the meta functions, and strides decide what comes next: whether `reshape` copies, whether `linear` folds
-its batch, which kernel sums. So they are corrected while tracing, before anybody asks.
+A trace believes the meta functions, and strides decide what comes next: whether `reshape` copies, whether `linear`
+folds its batch, which kernel sums. So they are corrected while tracing, before anybody asks.
 """
 
 from collections.abc import Callable, Iterable
