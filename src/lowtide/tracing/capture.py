@@ -1,5 +1,6 @@
 """`lowtide.capture`: one whole training iteration as one graph."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,10 @@ from lowtide.tracing.refusals import refuse_early, refuse_stale_parameters, refu
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Tracing hooks into torch's modules and switches parts of it over, for all threads."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,12 @@ def capture(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | Non
 
 
 def trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None) -> Traced:
-    """The part of `capture` that takes long; several endings can be put to it."""
+    """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time."""
+    with _ONE_AT_A_TIME:
+        return _trace(model, optimizer, batch, loss)
+
+
+def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None) -> Traced:
     refuse_types(model, optimizer)
     form = BatchForm.of(batch)
     tensors = form.tensors(batch)
@@ -186,7 +196,7 @@ def _add_updates(
         together_parts = [[*own, *outside]]
         options["clip"] = (ending.clip, len(own))
     calls = max((n.meta[ORIGIN].call for n in graph.nodes if n.meta.get(ORIGIN)), default=0)
-    for part in together_parts:
+    for part in _join_sharing(together_parts):
         together = [names[id(p)] for p in part]
         calls += 1
         with graph.inserting_before(output):
@@ -201,3 +211,14 @@ def _add_updates(
     rest = [name for name in gradients if name not in updated]
     output.args = ([*results, *(gradients[name] for name in rest)],)
     return tuple(by_name[name] for name in rest)
+
+
+def _join_sharing(parts: list[list[Tensor]]) -> list[list[Tensor]]:
+    """Parts whose parameters lie in one storage, such as slices of a flat buffer, become one: they write one thing."""
+    joined: list[list[Tensor]] = []
+    for part in parts:
+        storages = {p.untyped_storage()._cdata for p in part}
+        sharing = [other for other in joined if storages & {p.untyped_storage()._cdata for p in other}]
+        joined = [other for other in joined if all(other is not x for x in sharing)]
+        joined.append([p for other in (*sharing, part) for p in other])
+    return joined

@@ -77,6 +77,8 @@ class Recorder(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func.namespace == "prim":  # a question about a tensor's device and the like: raising here ends the process
+            return func(*args, **kwargs)
         origin = self._origin()
         if self.phase is Phase.FORWARD:
             self._watch(origin)
