@@ -32,7 +32,6 @@ from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
 
-
 _ONE_AT_A_TIME = threading.RLock()
 """Tracing hooks into torch's modules and switches parts of it over, for all threads."""
 
