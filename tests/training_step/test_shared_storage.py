@@ -1,5 +1,7 @@
 """Parameters that lie in one storage, such as slices of a flat buffer, train under a budget as they do eagerly."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ class Shared(nn.Module):
         self.body = nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(8, 8), nn.Tanh())))
         self.first, self.second = nn.Parameter(first), nn.Parameter(second)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """A loss."""
         return (self.body(x) @ self.first.reshape(-1)[:8]).mean() * self.second.sum() + self.second.tanh().sum()
 

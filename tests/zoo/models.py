@@ -332,7 +332,7 @@ class Crossed(nn.Module):
         h = self.norm(self.enter(x).transpose(1, 2)).transpose(1, 2)
         h = F.hardswish(self.middle(h).transpose(0, 1))
         half = h[..., :4]
-        half.mul_(h[..., 4:])
+        half.mul_(0.5)
         grid = F.affine_grid(self.turn(h.mean(0)).view(-1, 2, 3), [len(x), 1, 2, 2], align_corners=False)
         odds = self.leave(half @ half.transpose(1, 2) @ h).prod(0) + grid.flatten(1)[:, :4]
         return F.binary_cross_entropy_with_logits(odds, target)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -95,9 +94,13 @@ class _Differentiated(torch.autograd.Function):
             return eager(list(tensors), call.name) if opaque else call(list(tensors))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """Gradients of the tensors that want one."""
+        if torch.is_grad_enabled():
+            raise CaptureError(
+                f"{user_line()}: the derivative of {ctx.call.name} looks at values and is not differentiated again "
+                "in a captured step: leave it out of what is differentiated with create_graph=True"
+            )
         wanted = list(ctx.needs_input_grad[2:])
         found = iter(eager_gradient(gradient, list(ctx.saved_tensors), ctx.call.name, wanted))
         return (None, None, *(next(found) if want else None for want in wanted))
