@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.graph.draw import DRAWS, draw
+from lowtide.graph.restride import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
 from lowtide.tracing.true_strides import correct_strides
 
@@ -51,7 +52,16 @@ class _Replay(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         self._inherit.origin = n.meta.get(ORIGIN)
-        return super().run_node(n)
+        made = super().run_node(n)
+        fresh = isinstance(n.target, OpOverload) and all(r.alias_info is None for r in n.target._schema.returns)
+        return pytree.tree_map(_as_traced, made, n.meta["val"]) if fresh and "val" in n.meta else made
+
+
+def _as_traced(made: Any, traced: Any) -> Any:
+    """A pure form may leave a result in other strides than the op that it stands for (`rrelu_with_noise` does)."""
+    if not isinstance(made, Tensor) or not isinstance(traced, Tensor) or same_strides(made, traced.stride()):
+        return made
+    return restride(made, list(traced.stride()))
 
 
 def lift_constants(module: fx.GraphModule) -> list[Tensor]:

@@ -55,7 +55,7 @@ def _without_data(x: Tensor) -> Tensor:
     return torch.empty_strided(x.shape, x.stride(), device="meta")
 
 
-# What the kernels do on a CPU, found by running them in all layouts: tests/tracing/test_true_strides.py.
+# What the kernels do on a CPU, found by running them in all layouts; tests/tracing/test_same_kernels.py compares.
 _RULES: dict[OpOverload, _Rule] = {
     aten.logit_backward.default: _iterator(0, 1),
     aten.threshold_backward.default: _iterator(1, 0),
@@ -74,6 +74,7 @@ _RULES: dict[OpOverload, _Rule] = {
     aten.xlogy.Tensor: _iterator(0, 1),
     aten.polar.default: _iterator(0, 1),
     aten.complex.default: _iterator(0, 1),
+    aten.rrelu_with_noise.default: _contiguous,
     aten.log_sigmoid_forward.default: _contiguous,
     aten.log_sigmoid_backward.default: _as(0),
     aten.glu_backward.default: _contiguous,
