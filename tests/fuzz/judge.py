@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 import lowtide
-from lowtide.errors import LowtideError, ProfileError, RewriteError
+from lowtide.errors import EagerMismatch, LowtideError, ProfileError, RewriteError
 from tests.fuzz.build import Batch, InvalidProgram, build, make_batch
 from tests.fuzz.changes import CHANGES, Side, undone
 from tests.fuzz.kinds import Pick
@@ -163,7 +163,7 @@ def _guarded(program: Program, side: Side, run: Callable[[], Any], when: str) ->
         return run()
     except Exception as error:
         text = str(error)
-        meant = isinstance(error, LowtideError) and not isinstance(error, RewriteError | ProfileError)
+        meant = isinstance(error, LowtideError) and not isinstance(error, RewriteError | ProfileError | EagerMismatch)
         if not meant or "\n" in text or len(text) > LONGEST or "a bug in lowtide" in text:
             shown = "".join(traceback.format_exception(error))
             raise _Found("crash", f"{when}: {type(error).__name__}: {text[:LONGEST]}\n{shown[-3000:]}") from error

@@ -327,11 +327,40 @@ def autocast_convnet() -> Case:
     return Case(case.model, case.batch, case.other, classify_in_bfloat16)
 
 
+class Crossed(nn.Module):
+    """Where a trace goes astray: kernels that give other strides than their meta functions say, a derivative that looks
+    at values, a slice that is overwritten and read under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.middle = nn.Linear(8, 8)
+        self.turn = nn.Linear(8, 6)
+        self.leave = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        h = self.norm(self.enter(x).transpose(1, 2)).transpose(1, 2)
+        h = F.hardswish(self.middle(h).transpose(0, 1))
+        half = h[..., :4]
+        half.mul_(0.5)
+        grid = F.affine_grid(self.turn(h.mean(0)).view(-1, 2, 3), [len(x), 1, 2, 2], align_corners=False)
+        odds = self.leave(half @ half.transpose(1, 2) @ h).prod(0) + grid.flatten(1)[:, :4]
+        return F.binary_cross_entropy_with_logits(odds, target)
+
+
+def crossed() -> Case:
+    """The model above."""
+    first, second = ((torch.randn(3, 5, 6), torch.rand(3, 4)) for _ in range(2))
+    return Case(Crossed(), first, second)
+
+
 ZOO: dict[str, Callable[[], Case]] = {
     make.__name__: make
     for make in (
         mlp, convnet, convnet_channels_last, encoder, bert, distilbert, gpt2, llama,
         llama_full_mask, qwen2, t5, vit, segformer, resnet,
-        homemade, lstm, gru, branches, autocast, autocast_convnet,
+        homemade, lstm, gru, branches, crossed, autocast, autocast_convnet,
     )
 }  # fmt: skip

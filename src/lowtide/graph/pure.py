@@ -16,10 +16,15 @@ _library = torch.library.Library("lowtide", "FRAGMENT")
 
 
 @cache
-def pure_form(op: OpOverload) -> OpOverload:
-    """The pure form of the in-place `op`, defined when first asked for."""
-    name = f"{op._schema.name.removeprefix('aten::')}{op._overloadname}"
+def pure_form(op: OpOverload, numbers: frozenset[str] = frozenset()) -> OpOverload:
+    """The pure form of the in-place `op`, defined when first asked for.
+
+    aten takes a Python number where its schema says Tensor, other ops do not: `numbers` names such arguments.
+    """
+    name = "_".join([f"{op._schema.name.removeprefix('aten::')}{op._overloadname}", *sorted(numbers)])
     schema = str(op._schema).replace("(a!)", "")
+    for number in numbers:
+        schema = schema.replace(f"Tensor {number}", f"Scalar {number}")
     _library.define(f"{name}{schema[schema.index('(') :]}")
 
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:

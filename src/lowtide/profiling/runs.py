@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
@@ -214,6 +215,9 @@ def _check(op: Op, made: Any, owner: dict[int, int], facts: Facts) -> None:
     """Note how large the outputs of `op` really are (oneDNN's LSTM has one of unknown size), and where they live."""
     tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, Tensor)]
     picked = [made[item.args[1]] for item in op.items] if op.items else tensors
+    traced = [x for node in op.items or (op.node,) for x in tree_leaves(node.meta.get("val")) if isinstance(x, Tensor)]
+    for tensor, value in zip(picked, traced, strict=False):
+        _check_strides(op, tensor, value)
     for tensor, expected in zip(picked, op.outputs, strict=True):
         storage = tensor.untyped_storage()
         pointer = storage.data_ptr()
@@ -228,3 +232,13 @@ def _check(op: Op, made: Any, owner: dict[int, int], facts: Facts) -> None:
         if expected.storage in op.makes:
             facts.bytes[expected.storage] = storage.nbytes()
             facts.pointers[expected.storage] = pointer
+
+
+def _check_strides(op: Op, tensor: Tensor, traced: Tensor) -> None:
+    """What came after it was traced for these strides: with others, the step is another one than eager's."""
+    both = zip(tensor.shape, tensor.stride(), traced.stride(), strict=False)
+    if tensor.shape == traced.shape and any(size > 1 and have != want for size, have, want in both):
+        raise ProfileError(
+            f"{op.op} ({op.module}, {op.source}) gives strides {tensor.stride()} where its meta function says "
+            f"{traced.stride()}: give it a contiguous input, with .contiguous(), and report this to lowtide"
+        )

@@ -1,5 +1,6 @@
 """`lowtide.capture`: one whole training iteration as one graph."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.graph.step_graph import Siblings, StepGraph
@@ -46,6 +47,9 @@ from lowtide.watching.watcher import Effect, Watcher, may_settle
 
 SIDE_EFFECTS = ("refuse", "ignore")
 """What becomes of a step that changes something in Python."""
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Tracing hooks into torch's modules and switches parts of it over, for all threads."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,14 @@ def capture(
 def trace(
     model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None, *, side_effects: str = "refuse"
 ) -> Traced:
-    """The part of `capture` that takes long; several endings can be put to it."""
+    """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time."""
     if side_effects not in SIDE_EFFECTS:
-        raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {side_effects!r}")
+        raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {shown(side_effects)}")
+    with _ONE_AT_A_TIME:
+        return _trace(model, optimizer, batch, loss, side_effects)
+
+
+def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, side_effects: str) -> Traced:
     refuse_types(model, optimizer, loss)
     form = BatchForm.of(batch)
     refuse_arrays(form)
@@ -243,7 +252,7 @@ def _add_updates(
         together_parts = [[*own, *outside]]
         options["clip"] = (ending.clip, len(own))
     calls = max((n.meta[ORIGIN].call for n in graph.nodes if n.meta.get(ORIGIN)), default=0)
-    for part in together_parts:
+    for part in _join_sharing(together_parts):
         together = [names[id(p)] for p in part]
         calls += 1
         with graph.inserting_before(output):
@@ -258,3 +267,14 @@ def _add_updates(
     rest = [name for name in gradients if name not in updated]
     output.args = ([*results, *(gradients[name] for name in rest)],)
     return tuple(by_name[name] for name in rest)
+
+
+def _join_sharing(parts: list[list[Tensor]]) -> list[list[Tensor]]:
+    """Parts whose parameters lie in one storage, such as slices of a flat buffer, become one: they write one thing."""
+    joined: list[list[Tensor]] = []
+    for part in parts:
+        storages = {p.untyped_storage()._cdata for p in part}
+        sharing = [other for other in joined if storages & {p.untyped_storage()._cdata for p in other}]
+        joined = [other for other in joined if all(other is not x for x in sharing)]
+        joined.append([p for other in (*sharing, part) for p in other])
+    return joined

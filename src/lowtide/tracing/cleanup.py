@@ -8,7 +8,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from lowtide.graph.effects import is_random, written_arguments
-from lowtide.graph.restride import restride
+from lowtide.graph.restride import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten
@@ -112,7 +112,7 @@ def own_gradients(
         wanted = parameter.stride() if dense else torch._prims_common.make_contiguous_strides_for(parameter.shape)
         shared = key in taken or key in inputs
         taken.add(key)
-        if not shared and _same_strides(value, tuple(wanted)):
+        if not shared and same_strides(value, tuple(wanted)):
             result.append(node)
             continue
         with graph.inserting_after(_behind_getitems(node)):
@@ -122,10 +122,6 @@ def own_gradients(
         copied.meta[ORIGIN] = node.meta.get(ORIGIN)
         result.append(copied)
     return result
-
-
-def _same_strides(value: Tensor, wanted: tuple[int, ...]) -> bool:
-    return all(have == want for size, have, want in zip(value.shape, value.stride(), wanted, strict=True) if size > 1)
 
 
 def _behind_getitems(node: fx.Node) -> fx.Node:

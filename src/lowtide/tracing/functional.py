@@ -8,10 +8,13 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.graph.draw import DRAWS, draw
+from lowtide.graph.restride import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
+from lowtide.tracing.true_strides import correct_strides
 
 aten = torch.ops.aten
 _FRESH = {
@@ -35,7 +38,9 @@ class _Inherit(TorchDispatchMode):
         assert mode is not None, "functionalising works inside make_fx only"
         last = mode.tracer.graph._root.prev
         out = func(*args, **(kwargs or {}))
-        for node in new_nodes(mode.tracer.graph, last):
+        made = list(new_nodes(mode.tracer.graph, last))
+        correct_strides(func, args, out, made)
+        for node in made:
             node.meta[ORIGIN] = self.origin
         return out
 
@@ -47,7 +52,16 @@ class _Replay(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         self._inherit.origin = n.meta.get(ORIGIN)
-        return super().run_node(n)
+        made = super().run_node(n)
+        fresh = isinstance(n.target, OpOverload) and all(r.alias_info is None for r in n.target._schema.returns)
+        return pytree.tree_map(_as_traced, made, n.meta["val"]) if fresh and "val" in n.meta else made
+
+
+def _as_traced(made: Any, traced: Any) -> Any:
+    """A pure form may leave a result in other strides than the op that it stands for (`rrelu_with_noise` does)."""
+    if not isinstance(made, Tensor) or not isinstance(traced, Tensor) or same_strides(made, traced.stride()):
+        return made
+    return restride(made, list(traced.stride()))
 
 
 def lift_constants(module: fx.GraphModule) -> list[Tensor]:
@@ -116,14 +130,34 @@ def _first_use(node: fx.Node) -> fx.Node | None:
 
 
 def functionalize(module: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule:
-    """The same computation without in-place ops; every node keeps its Origin."""
+    """The same computation without in-place ops; every node keeps its Origin.
+
+    This is the functionalisation below `torch.func.functionalize`, not that function itself: functorch, around it,
+    replaces some ops (`binary_cross_entropy_with_logits`) by formulas of its own, which round differently.
+    """
     inherit = _Inherit()  # type: ignore[no-untyped-call]
 
     def pure(*args: Tensor) -> Any:
+        wrapped = [torch._to_functional_tensor(x) for x in args]
         with inherit:
-            return _Replay(module, inherit).run(*args)
+            torch._enable_functionalization(reapply_views=True)
+            try:
+                out = _Replay(module, inherit).run(*wrapped)
+            finally:
+                torch._disable_functionalization()
+            for x, functional in zip(args, wrapped, strict=True):
+                value = _newest(functional)
+                if value is not x:
+                    x.copy_(value)
+            return pytree.tree_map_only(Tensor, _newest, out)
 
     with torch.no_grad(), torch._C._DisableAutocast():
-        return make_fx(torch.func.functionalize(pure, remove="mutations"), tracing_mode="fake")(
-            *(tensor.detach() for tensor in inputs)
-        )
+        return make_fx(pure, tracing_mode="fake")(*(tensor.detach() for tensor in inputs))
+
+
+def _newest(functional: Tensor) -> Tensor:
+    """What a functional tensor stands for, with all that was written into it."""
+    if not torch._is_functional_tensor(functional):
+        return functional
+    torch._sync(functional)  # type: ignore[attr-defined, no-untyped-call]
+    return torch._from_functional_tensor(functional)

@@ -21,6 +21,7 @@ from lowtide.tracing.loss import Loss
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
+from lowtide.tracing.value_dependent import ValueDependent
 from lowtide.watching.watcher import Watcher
 
 
@@ -85,7 +86,12 @@ def trace_joint(
         stand_ins.update({id(reals[name]): tensor for name, tensor in state.items()})
         known.start(leaves)
         with recorder, torch.enable_grad(), _autocast_cache():
-            with standing_in(model, stand_ins) as swapped, recorder.modules(), watcher.watching():
+            with (
+                standing_in(model, stand_ins) as swapped,
+                recorder.modules(),
+                ValueDependent(),
+                watcher.watching(),
+            ):
                 returned = loss(model, form.rebuild(leaves))
                 _write_replaced_buffers(swapped)
             _refuse_checkpoint(recorder.checkpoint_at)

@@ -29,6 +29,7 @@ from lowtide.records.words import Phase
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
+from lowtide.tracing.true_strides import correct_strides
 
 ORIGIN = "lowtide_origin"
 aten = torch.ops.aten
@@ -80,6 +81,8 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func.namespace == "prim":  # a question about a tensor's device and the like: raising here ends the process
+            return func(*args, **(kwargs or {}))
         watching = sys.getprofile()
         sys.setprofile(None)  # what runs below is the tracer, not the user's code
         try:
@@ -114,10 +117,11 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(_data_dependent(func, origin))
         if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
             raise CaptureError(_data_dependent(func, origin))
+        made = list(new_nodes(graph, last))
+        correct_strides(func, args, out, made)
         self._known.follow(func, args, kwargs, out)
         if self.phase is Phase.FORWARD:
             self.signature.note(func, args, kwargs, out)
-        made = list(new_nodes(graph, last))
         origin = replace(origin, in_place=_eager_in_place(func, self.phase))
         for node in made:
             node.meta[ORIGIN] = origin

@@ -18,6 +18,7 @@ from lowtide.tracing.joint import Inputs, quiet_trace, standing_in
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.loss import Loss
 from lowtide.tracing.signature import Signature
+from lowtide.tracing.value_dependent import ValueDependent
 from lowtide.watching.watcher import Watcher
 
 
@@ -33,6 +34,8 @@ class _Echo(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
         if looks_at_values(func, args):
             answer = self._known.ask(func, args, kwargs, "")
             if answer is not None:
@@ -57,7 +60,7 @@ def has_settled(
             stand_ins = {id(t): mode.from_tensor(t).detach().requires_grad_(t.requires_grad) for t in reals.values()}
             leaves = [mode.from_tensor(t) for t in batch]
             known.start(leaves)
-            with echo, torch.enable_grad(), standing_in(model, stand_ins), watcher.watching():
+            with echo, torch.enable_grad(), standing_in(model, stand_ins), ValueDependent(), watcher.watching():
                 loss(model, form.rebuild(leaves))
         stands_for = {id(stand_ins[id(t)]): t for t in reals.values()}
         return not watcher.effects(stands_for) and echo.signature == before

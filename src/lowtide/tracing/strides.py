@@ -1,6 +1,6 @@
 """Finds the in-place ops whose out-of-place form would leave its result in other strides, and keeps the strides."""
 
-import logging
+from functools import cache
 
 import numpy as np
 import torch
@@ -10,14 +10,15 @@ from torch.fx.node import map_arg
 
 from lowtide.graph.draw import DRAWS
 from lowtide.graph.pure import pure_form
-from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten
-log = logging.getLogger(__name__)
 
 
 def keep_strides(graph: fx.Graph) -> None:
-    """Replace such ops by their pure form in the same strides, where nothing else looks at the bytes they overwrite."""
+    """Replace such ops by their pure form in the same strides.
+
+    Where something else looks at the bytes they overwrite, the result is copied there, which keeps the strides too.
+    """
     order = {node: place for place, node in enumerate(graph.nodes)}
     sharing: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
@@ -27,31 +28,42 @@ def keep_strides(graph: fx.Graph) -> None:
         target = _overwritten(node)
         if target is None or not _other_strides(node, target):
             continue
-        if all(order[user] <= order[node] for user in (*node.users, *target.users)):
+        if _is_part(target) and all(order[user] <= order[node] for user in (*node.users, *target.users)):
             continue  # nobody reads the result under this name: a slice is assigned to, and its base is read
         others = sharing[target.meta["val"].untyped_storage()._cdata]
-        if any(_looks_later(other, node, target, order) for other in others):
-            log.warning(
-                "%s at %s overwrites a view that is read under another name too: its result will lie in other strides "
-                "than in eager, and later sums may differ in the last bit",
-                node.target,
-                node.meta[ORIGIN].source if node.meta.get(ORIGIN) else "an unknown line",
-            )
-            continue
         with graph.inserting_before(node):
-            pure = graph.call_function(pure_form(node.target), node.args, node.kwargs)
+            pure = graph.call_function(pure_form(node.target, _numbers(node)), node.args, node.kwargs)
         pure.meta = dict(node.meta)
         order[pure] = order[node]
-        node.replace_all_uses_with(pure)
-        for user in [user for user in target.users if order[user] > order[node]]:
-            user.replace_input_with(target, pure)
+        if any(_looks_later(other, node, target, order) for other in others):
+            with graph.inserting_before(node):
+                copied = graph.call_function(aten.copy_.default, (target, pure))
+            copied.meta = dict(node.meta)
+            order[copied] = order[node]
+            node.replace_all_uses_with(copied)
+            others.append(copied)
+        else:
+            node.replace_all_uses_with(pure)
+            for user in [user for user in target.users if order[user] > order[node]]:
+                user.replace_input_with(target, pure)
         graph.erase_node(node)
     graph.lint()
 
 
+def _is_part(target: fx.Node) -> bool:
+    """Is it a view of some of its storage's bytes only?"""
+    value: Tensor = target.meta["val"]
+    return value.nbytes < value.untyped_storage().nbytes()
+
+
 def _overwritten(node: fx.Node) -> fx.Node | None:
-    """What an in-place op overwrites; None for every other op. Draws and copies are not in need of help."""
+    """What an in-place op overwrites; None for every other op. Draws and copies are not in need of help.
+
+    Nor is `unsqueeze_` and its like, which gives a tensor another shape and touches no bytes.
+    """
     if not isinstance(node.target, OpOverload) or node.target in DRAWS or node.target is aten.copy_.default:
+        return None
+    if torch.Tag.inplace_view in node.target.tags:
         return None
     written = [a for a in node.target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     if len(written) != 1 or written[0].name != "self" or len(node.target._schema.returns) != 1:
@@ -60,12 +72,20 @@ def _overwritten(node: fx.Node) -> fx.Node | None:
     return target if isinstance(target, fx.Node) and target.op != "placeholder" else None
 
 
+def _numbers(node: fx.Node) -> frozenset[str]:
+    """The arguments that are numbers where the op's schema says Tensor."""
+    assert isinstance(node.target, OpOverload)
+    arguments = node.target._schema.arguments
+    given = dict(zip((a.name for a in arguments), node.args, strict=False)) | node.kwargs
+    tensors = [a.name for a in arguments if str(a.type) == "Tensor"]
+    return frozenset(name for name in tensors if isinstance(given.get(name), int | float | bool | complex))
+
+
 def _other_strides(node: fx.Node, target: fx.Node) -> bool:
     """Would the out-of-place form leave its result in other strides than `target` has?"""
     assert isinstance(node.target, OpOverload)
     value: Tensor = target.meta["val"]
-    packet = getattr(aten, node.target._schema.name.removeprefix("aten::").removesuffix("_"), None)
-    functional = getattr(packet, node.target._overloadname or "default", None)
+    functional = _out_of_place(node.target)
     if functional is None:
         return False
     with value.fake_mode, torch.no_grad():  # type: ignore[attr-defined]
@@ -75,6 +95,18 @@ def _other_strides(node: fx.Node, target: fx.Node) -> bool:
     return any(
         size > 1 and have != want for size, have, want in zip(value.shape, made.stride(), value.stride(), strict=True)
     )
+
+
+@cache
+def _out_of_place(op: OpOverload) -> OpOverload | None:
+    """The form of an in-place op that takes the same arguments and writes none; overloads may have other names."""
+
+    def takes(form: OpOverload) -> list[tuple[str, str]]:
+        return [(argument.name, str(argument.type)) for argument in form._schema.arguments]
+
+    packet = getattr(aten, op._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    forms = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+    return next((form for form in forms if takes(form) == takes(op)), None)
 
 
 def _looks_later(other: fx.Node, node: fx.Node, target: fx.Node, order: dict[fx.Node, int]) -> bool:

@@ -1,0 +1,111 @@
+"""Corrects the strides of traced results where torch's meta functions claim others than its kernels give.
+
+A trace believes the meta functions, and strides decide what comes next: whether `reshape` copies, whether `linear`
+folds its batch, which kernel sums. So they are corrected while tracing, before anybody asks.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+Strides = tuple[int, ...]
+_Rule = Callable[[Tensor, tuple[Any, ...]], Strides]
+
+
+def _iterator(first: int, second: int) -> _Rule:
+    """An elementwise kernel over two arguments, the first of them deciding."""
+
+    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
+        # `mul` is such a kernel, and its meta function is the one that the kernel itself uses
+        return (_without_data(args[first]) * _without_data(args[second])).stride()
+
+    return rule
+
+
+def _contiguous(made: Tensor, args: tuple[Any, ...]) -> Strides:
+    return torch.empty(made.shape, device="meta").stride()
+
+
+def _format_of(argument: int) -> _Rule:
+    """Channels-last where the argument is, else contiguous."""
+
+    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
+        form = suggest_memory_format(_without_data(args[argument]))
+        return torch.empty(made.shape, device="meta", memory_format=form).stride()
+
+    return rule
+
+
+def _as(argument: int) -> _Rule:
+    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
+        return torch.empty_like(_without_data(args[argument])).stride()
+
+    return rule
+
+
+def _without_data(x: Tensor) -> Tensor:
+    return torch.empty_strided(x.shape, x.stride(), device="meta")
+
+
+# What the kernels do on a CPU, found by running them in all layouts; tests/tracing/test_same_kernels.py compares.
+_RULES: dict[OpOverload, _Rule] = {
+    aten.logit_backward.default: _iterator(0, 1),
+    aten.threshold_backward.default: _iterator(1, 0),
+    aten.leaky_relu_backward.default: _iterator(1, 0),
+    aten.hardtanh_backward.default: _iterator(0, 1),
+    aten.hardswish_backward.default: _iterator(0, 1),
+    aten.hardsigmoid_backward.default: _iterator(0, 1),
+    aten.elu_backward.default: _iterator(0, 5),
+    aten.softplus_backward.default: _iterator(0, 1),
+    aten.rrelu_with_noise_backward.default: _iterator(2, 0),
+    aten._prelu_kernel_backward.default: _iterator(1, 0),
+    aten.copysign.Tensor: _iterator(0, 1),
+    aten.logaddexp.default: _iterator(0, 1),
+    aten.logaddexp2.default: _iterator(0, 1),
+    aten.div.Tensor_mode: _iterator(0, 1),
+    aten.xlogy.Tensor: _iterator(0, 1),
+    aten.polar.default: _iterator(0, 1),
+    aten.complex.default: _iterator(0, 1),
+    aten.rrelu_with_noise.default: _contiguous,
+    aten.log_sigmoid_forward.default: _contiguous,
+    aten.log_sigmoid_backward.default: _as(0),
+    aten.glu_backward.default: _contiguous,
+    aten._log_softmax_backward_data.default: _contiguous,
+    aten.pow.Scalar: _contiguous,
+    aten.native_layer_norm_backward.default: _contiguous,
+    aten.mse_loss_backward.default: _contiguous,
+    aten.smooth_l1_loss_backward.default: _contiguous,
+    aten.huber_loss_backward.default: _contiguous,
+    aten.binary_cross_entropy_backward.default: _as(1),
+    aten.native_batch_norm.default: _format_of(0),
+    aten.native_batch_norm_backward.default: _format_of(1),
+    aten.native_group_norm_backward.default: _format_of(1),
+    aten.roll.default: _format_of(0),
+    aten.channel_shuffle.default: _format_of(0),
+    aten.max_unpool2d.default: _format_of(0),
+    aten.reflection_pad2d_backward.default: _format_of(1),
+    aten.replication_pad2d_backward.default: _format_of(1),
+}
+
+
+def correct_strides(func: OpOverload, args: tuple[Any, ...], out: Any, nodes: Iterable[fx.Node]) -> None:
+    """Give `out`, which `func` has made of `args`, and the values noted on its `nodes`, the strides of the kernel."""
+    rule = _RULES.get(func)
+    if rule is None:
+        return
+    noted = [node.meta.get("val") for node in nodes]
+    values = [x for x in pytree.tree_leaves([out, noted]) if isinstance(x, Tensor) and x.device.type == "cpu"]
+    with _disable_current_modes():
+        wanted = [rule(x, args) if x.dim() > 1 else x.stride() for x in values]
+    with disable_proxy_modes_tracing():
+        for value, strides in zip(values, wanted, strict=True):
+            if value.stride() != strides:
+                value.as_strided_(value.shape, strides)

@@ -1,0 +1,106 @@
+"""Functions of torch whose derivative looks at values: their gradient is left to eager's autograd, as one op.
+
+The derivative of `prod` divides by the factors unless one of them is zero, that of `max()` shares the gradient among
+equal elements in one way for real tensors and in another for fake ones, and so on. They are caught above autograd.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from lowtide.errors import CaptureError
+from lowtide.graph.eager import EagerCall, eager, eager_gradient
+from lowtide.tracing.source import user_line
+
+_PRODUCTS: set[Callable[..., Any]] = {torch.prod, Tensor.prod}
+_EXTREMES: set[Callable[..., Any]] = {
+    getattr(owner, name) for owner in (torch, Tensor) for name in ("max", "min", "median", "nanmedian")
+}
+_FILLS: set[Callable[..., Any]] = {torch.masked_fill, Tensor.masked_fill}
+
+
+class ValueDependent(TorchFunctionMode):
+    """Catches these functions while forward is traced."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        if func in _PRODUCTS and _wants_gradient(args[0]):
+            return _differentiate(func, (_cast(args[0]), *args[1:]), kwargs)
+        whole = func in _EXTREMES and len(args) == 1 and not kwargs and _wants_gradient(args[0])
+        if whole or (func in _FILLS and _filled_by_variable(args, kwargs)):
+            return _differentiate(func, args, kwargs)
+        if func is Tensor.masked_fill_ and _filled_by_variable(args, kwargs):
+            raise CaptureError(
+                f"{user_line()}: masked_fill_ with a value that wants a gradient picks elements one by one in "
+                "backward, which cannot be captured in place: use masked_fill"
+            )
+        if func is F.cross_entropy and _is_weighted_and_smooth(args, kwargs):
+            if torch.is_autocast_enabled(args[0].device.type):
+                raise CaptureError(
+                    f"{user_line()}: cross_entropy with weight and label_smoothing looks at the labels, and under "
+                    "autocast it cannot be captured: call it with autocast switched off"
+                )
+            return _differentiate(func, args, kwargs, opaque=True)
+        return func(*args, **kwargs)
+
+
+def _wants_gradient(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def _filled_by_variable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return _wants_gradient(kwargs.get("value", args[2] if len(args) > 2 else None))
+
+
+def _is_weighted_and_smooth(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """With both, the sum of the weights is taken over the labels that are not ignored, picked one by one."""
+    target = kwargs.get("target", args[1] if len(args) > 1 else None)
+    weight = kwargs.get("weight", args[2] if len(args) > 2 else None)
+    mean = kwargs.get("reduction", "mean") == "mean"
+    classes = isinstance(target, Tensor) and not target.is_floating_point()
+    return bool(weight is not None and kwargs.get("label_smoothing") and mean and classes)
+
+
+def _cast(x: Tensor) -> Tensor:
+    """As autocast does, which multiplies in float32."""
+    low = x.dtype in (torch.bfloat16, torch.float16)
+    return x.float() if low and torch.is_autocast_enabled(x.device.type) else x
+
+
+def _differentiate(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], opaque: bool = False
+) -> Any:
+    call, tensors = EagerCall.of(func, args, kwargs)
+    return _Differentiated.apply(call, opaque, *tensors)  # type: ignore[no-untyped-call]
+
+
+class _Differentiated(torch.autograd.Function):
+    """A call whose backward is one op."""
+
+    @staticmethod
+    def forward(ctx: Any, call: EagerCall, opaque: bool, *tensors: Tensor) -> Any:
+        """The function itself, or one op for it where forward looks at values too."""
+        ctx.call = call
+        ctx.save_for_backward(*tensors)
+        with torch._C._DisableAutocast():
+            return eager(list(tensors), call.name) if opaque else call(list(tensors))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        """Gradients of the tensors that want one."""
+        if torch.is_grad_enabled():
+            raise CaptureError(
+                f"{user_line()}: the derivative of {ctx.call.name} looks at values and is not differentiated again "
+                "in a captured step: leave it out of what is differentiated with create_graph=True"
+            )
+        wanted = list(ctx.needs_input_grad[2:])
+        found = iter(eager_gradient(gradient, list(ctx.saved_tensors), ctx.call.name, wanted))
+        return (None, None, *(next(found) if want else None for want in wanted))

@@ -1,0 +1,148 @@
+"""The graph runs the kernels that eager runs, on the strides that eager has, so every bit is the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import lowtide
+from tests.training import Trained, differences, eager_step
+
+Body = Callable[[list[Tensor], Tensor], Tensor]
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "batch second": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "channels last": lambda x: x.to(memory_format=torch.channels_last),
+    "reversed": lambda x: x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+}
+
+
+class Small(nn.Module):
+    """Parameters of given values, and a loss made of them."""
+
+    def __init__(self, body: Body, values: list[Tensor]) -> None:
+        super().__init__()
+        self.values = nn.ParameterList([nn.Parameter(value) for value in values])
+        self._body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The loss."""
+        return self._body(list(self.values), x)
+
+
+def different(body: Body, values: list[Tensor], x: Tensor, *, strides: bool) -> list[str]:
+    """What differs after one step; with `strides`, the profile compares the strides of every op as well."""
+    model = Small(body, values)
+    ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    theirs = ours.copy()
+    graph = lowtide.capture(ours.model, ours.optimizer, x)
+    if strides:
+        lowtide.profile(graph, runs=1, quick=True)
+    torch.manual_seed(0)
+    ours.loss = graph(x, keep_gradients=True)
+    eager_step(theirs, x, None, 0)
+    return list(differences(ours, theirs))
+
+
+def assert_same(body: Body, shapes: list[tuple[int, ...]], x: tuple[int, ...], tries: int = 5) -> None:
+    for seed in range(tries):
+        torch.manual_seed(seed)
+        values = [torch.randn(shape) for shape in shapes]
+        assert different(body, values, torch.randn(x), strides=seed == 0) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_binary_cross_entropy_with_logits(reduction: str) -> None:
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(x @ p[0], x[:, :5].sigmoid(), reduction=reduction).sum()
+
+    assert_same(body, [(8, 5)], (16, 8), tries=20)
+
+
+LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu": F.elu,
+    "relu6": F.relu6,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "leaky_relu": F.leaky_relu,
+    "glu": lambda x: F.glu(x, 1),
+    "log_softmax": lambda x: F.log_softmax(x, 1),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "copysign": lambda x: torch.copysign(x, x.flip(1)),
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(1)),
+    "roll": lambda x: x.roll(1, 2),
+    "pad": lambda x: F.pad(x, (1, 1, 1, 1), "reflect"),
+    "mse_loss": lambda x: F.mse_loss(x, x.detach().flip(1), reduction="none"),
+    "huber_loss": lambda x: F.huber_loss(x, x.detach().flip(1), reduction="none"),
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "quantile": lambda x: x.quantile(0.3, dim=1),
+    "norm of order three": lambda x: x.norm(3, dim=1),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_strides_are_those_of_the_kernels(layer: str) -> None:
+    """In all layouts, of what comes in and of the gradient."""
+    torch.manual_seed(0)
+    layouts = list(LAYOUTS.values())
+    shape = LAYERS[layer](torch.ones(2, 4, 6, 6)).shape
+    weights = [layout(torch.randn(shape)) if len(shape) == 4 else torch.randn(shape) for layout in layouts]
+
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return sum(((LAYERS[layer](a) * b).sum() for a in p for b in weights), torch.zeros(()))
+
+    assert different(body, [layout(torch.randn(2, 4, 6, 6)) for layout in layouts], torch.ones(1), strides=True) == []
+
+
+def test_batch_norm_between_two_transposes() -> None:
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        h = F.batch_norm((x @ p[0]).transpose(1, 2), None, None, training=True)
+        return F.linear(h.transpose(1, 2), p[1]).exp().mean()
+
+    assert_same(body, [(4, 6), (3, 6)], (2, 5, 4))
+
+
+def test_affine_grid() -> None:
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return F.grid_sample(x, F.affine_grid(p[0], [2, 3, 5, 5], align_corners=False), align_corners=False).sum()
+
+    assert_same(body, [(2, 2, 3)], (2, 3, 5, 5))
+
+
+def _slice(p: list[Tensor], x: Tensor) -> Any:
+    whole = p[0] @ p[1]
+    part = whole[:, :16]
+    part.mul_(p[2])
+    return (part @ p[3]).sum() + (whole * whole).sum() + part.mean()
+
+
+def _transposed(p: list[Tensor], x: Tensor) -> Any:
+    whole = p[0] @ p[1]
+    turned = whole.view(4, 10, 40).transpose(0, 1)
+    turned.mul_(0.2)
+    row = whole[1]
+    turned[:, 1].mul_(2)
+    turned.add_(1)
+    return (whole @ p[1]).sum() + row.sum() + turned.cumsum(1).tanh().sum()
+
+
+def _every_other(p: list[Tensor], x: Tensor) -> Any:
+    some = (p[0] @ p[1])[:, ::2]
+    row = some[1]
+    some.add_(1)
+    row.mul_(2)
+    some.mul_(0.3)
+    return (some @ p[2].t()).sum() + row.sum() + some.mean(0).exp().sum()
+
+
+@pytest.mark.parametrize("body", [_slice, _transposed, _every_other])
+def test_what_is_overwritten_in_place_and_read_under_two_names(body: Body) -> None:
+    assert_same(body, [(40, 40), (40, 40), (40, 16) if body is _slice else (40, 20), (16, 16)], (1,))
