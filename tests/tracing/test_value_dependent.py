@@ -67,3 +67,21 @@ def test_filling_in_place_by_a_variable_is_refused() -> None:
     )
     with pytest.raises(CaptureError, match=r"test_value_dependent\.py:\d+.*use masked_fill"):
         lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 8))
+
+
+def test_a_frozen_teacher_on_the_fast_path_is_refused() -> None:
+    teacher = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval().requires_grad_(False)
+
+    def body(p: list[Tensor], x: Tensor) -> Any:
+        with torch.no_grad():
+            hidden = teacher(x)
+        return (hidden @ p[0]).exp().mean()
+
+    model = Small(body, [torch.randn(8, 3)])
+    with pytest.raises(CaptureError, match=r"test_value_dependent\.py:\d+.*set_fastpath_enabled"):
+        lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 5, 8))
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        assert_same(body, [(8, 3)], (4, 5, 8))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)

@@ -30,6 +30,7 @@ from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
 from lowtide.tracing.true_strides import correct_strides
+from lowtide.tracing.value_dependent import refuse_fast_path
 
 ORIGIN = "lowtide_origin"
 aten = torch.ops.aten
@@ -152,6 +153,7 @@ class Recorder(TorchDispatchMode):
         """Follow which module is running."""
 
         def enter(module: nn.Module, args: Any) -> None:
+            refuse_fast_path(module)
             self._modules.append(self._paths.get(id(module), self._modules[-1]))
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -50,6 +50,18 @@ class ValueDependent(TorchFunctionMode):
                 )
             return _differentiate(func, args, kwargs, opaque=True)
         return func(*args, **kwargs)
+
+
+def refuse_fast_path(module: nn.Module) -> None:
+    """Refuse attention that eager runs as one fused op, without gradients in eval mode: a trace never gets that op."""
+    if not isinstance(module, nn.TransformerEncoderLayer | nn.MultiheadAttention) or module.training:
+        return
+    learns = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+    if torch.backends.mha.get_fastpath_enabled() and not learns:
+        raise CaptureError(
+            f"{user_line()}: a frozen {type(module).__name__} in eval mode takes torch's fast path, which cannot be "
+            "traced and rounds differently: switch it off with torch.backends.mha.set_fastpath_enabled(False)"
+        )
 
 
 def _wants_gradient(x: Any) -> bool:
