@@ -146,3 +146,57 @@ def _every_other(p: list[Tensor], x: Tensor) -> Any:
 @pytest.mark.parametrize("body", [_slice, _transposed, _every_other])
 def test_what_is_overwritten_in_place_and_read_under_two_names(body: Body) -> None:
     assert_same(body, [(40, 40), (40, 40), (40, 16) if body is _slice else (40, 20), (16, 16)], (1,))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_group_of_channels_is_copied(layout: str) -> None:
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return F.channel_shuffle(LAYOUTS[layout](p[0] * x), 1).relu().sum()
+
+    assert_same(body, [(2, 4, 3, 3)], (2, 4, 3, 3), tries=2)
+
+
+def test_a_strided_buffer_takes_every_change_in_place() -> None:
+    class Average(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+            self.register_buffer("mean", torch.stack([torch.zeros(4, 3)] * 2, -1)[..., 0])
+
+        def forward(self, x: Tensor) -> Any:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(x, alpha=0.1)
+            return self.layer(x - self.mean).square().sum()
+
+    model, x = Average(), torch.randn(4, 3)
+    ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    theirs = ours.copy()
+    graph = lowtide.capture(ours.model, ours.optimizer, x)
+    for step in range(3):
+        ours.loss = graph(x, keep_gradients=True)
+        eager_step(theirs, x, None, step)
+        assert list(differences(ours, theirs)) == [], f"step {step}"
+
+
+def test_a_view_of_what_was_changed_in_place_can_be_returned() -> None:
+    def loss(model: nn.Module, x: Tensor) -> Any:
+        out = model(x).clamp(-1, 1).sub_(0.1)[:, :3]
+        return out.sum(), out.detach()
+
+    model, x = nn.Linear(3, 4), torch.randn(4, 3)
+    ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    theirs = ours.copy()
+    ours.loss = lowtide.capture(ours.model, ours.optimizer, x, loss)(x, keep_gradients=True)
+    eager_step(theirs, x, loss, 0)
+    assert list(differences(ours, theirs)) == []
+
+
+def test_a_bilinear_layer_under_autocast_is_refused() -> None:
+    model = nn.Bilinear(3, 3, 2)
+
+    def loss(m: nn.Module, x: Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return m(x, x).float().sum()
+
+    with pytest.raises(lowtide.CaptureError, match="takes part in autocast"):
+        lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 3), loss)

@@ -51,7 +51,8 @@ class _Replay(fx.Interpreter):
         self._inherit = inherit
 
     def run_node(self, n: fx.Node) -> Any:
-        self._inherit.origin = n.meta.get(ORIGIN)
+        # What is made anew for the outputs belongs to the last op.
+        self._inherit.origin = n.meta.get(ORIGIN) or self._inherit.origin
         made = super().run_node(n)
         fresh = isinstance(n.target, OpOverload) and all(r.alias_info is None for r in n.target._schema.returns)
         return pytree.tree_map(_as_traced, made, n.meta["val"]) if fresh and "val" in n.meta else made

@@ -24,18 +24,21 @@ def keep_strides(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if isinstance(node.meta.get("val"), Tensor):
             sharing.setdefault(node.meta["val"].untyped_storage()._cdata, []).append(node)
+    given = {node.meta["val"].untyped_storage()._cdata for node in graph.nodes if _is_given(node)}
     for node in list(graph.nodes):
         target = _overwritten(node)
         if target is None or not _other_strides(node, target):
             continue
         if _is_part(target) and all(order[user] <= order[node] for user in (*node.users, *target.users)):
             continue  # nobody reads the result under this name: a slice is assigned to, and its base is read
-        others = sharing[target.meta["val"].untyped_storage()._cdata]
+        storage = target.meta["val"].untyped_storage()._cdata
+        others = sharing[storage]
         with graph.inserting_before(node):
             pure = graph.call_function(pure_form(node.target, _numbers(node)), node.args, node.kwargs)
         pure.meta = dict(node.meta)
         order[pure] = order[node]
-        if any(_looks_later(other, node, target, order) for other in others):
+        # The user looks at his own tensors after the step.
+        if storage in given or any(_looks_later(other, node, target, order) for other in others):
             with graph.inserting_before(node):
                 copied = graph.call_function(aten.copy_.default, (target, pure))
             copied.meta = dict(node.meta)
@@ -69,7 +72,11 @@ def _overwritten(node: fx.Node) -> fx.Node | None:
     if len(written) != 1 or written[0].name != "self" or len(node.target._schema.returns) != 1:
         return None
     target = node.args[0]
-    return target if isinstance(target, fx.Node) and target.op != "placeholder" else None
+    return target if isinstance(target, fx.Node) else None
+
+
+def _is_given(node: fx.Node) -> bool:
+    return node.op == "placeholder" and isinstance(node.meta.get("val"), Tensor)
 
 
 def _numbers(node: fx.Node) -> frozenset[str]:

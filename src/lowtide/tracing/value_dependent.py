@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -49,7 +50,19 @@ class ValueDependent(TorchFunctionMode):
                     "autocast it cannot be captured: call it with autocast switched off"
                 )
             return _differentiate(func, args, kwargs, opaque=True)
+        if func in _BILINEAR and torch.is_autocast_enabled(args[0].device.type):
+            raise CaptureError(
+                f"{user_line()}: the kernel of a bilinear layer takes part in autocast, and a captured one cannot: "
+                "call it with autocast switched off"
+            )
+        if func in _SHUFFLES and (kwargs.get("groups") or args[1]) == 1:
+            return args[0].clone(memory_format=suggest_memory_format(args[0]))
         return func(*args, **kwargs)
+
+
+_BILINEAR = {F.bilinear, torch.bilinear}
+_SHUFFLES = {F.channel_shuffle, torch.channel_shuffle}
+"""With one group its meta function gives back what it gets, its kernel a copy."""
 
 
 def refuse_fast_path(module: nn.Module) -> None:
