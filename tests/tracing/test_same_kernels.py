@@ -162,6 +162,7 @@ def test_a_strided_buffer_takes_every_change_in_place() -> None:
             super().__init__()
             self.layer = nn.Linear(3, 2)
             self.register_buffer("mean", torch.stack([torch.zeros(4, 3)] * 2, -1)[..., 0])
+            self.mean: Tensor
 
         def forward(self, x: Tensor) -> Any:
             with torch.no_grad():
@@ -200,3 +201,28 @@ def test_a_bilinear_layer_under_autocast_is_refused() -> None:
 
     with pytest.raises(lowtide.CaptureError, match="takes part in autocast"):
         lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 3), loss)
+
+
+def test_backward_is_outside_of_autocast_that_is_around_the_step() -> None:
+    """As in everybody's recipe; a backward inside would multiply in bfloat16."""
+
+    class Inverse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(6) + 0.1 * torch.randn(6, 6))
+
+        def forward(self, x: Tensor) -> Any:
+            return torch.linalg.inv(self.weight).pow(2).sum() + (x @ self.weight).float().sum()
+
+    model, x = Inverse(), torch.randn(4, 6)
+    ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    theirs = ours.copy()
+    step = lowtide.train_step(ours.model, ours.optimizer, x)
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            ours.loss = step(x)
+            theirs.loss = theirs.model(x)
+        theirs.loss.backward()
+        theirs.optimizer.step()
+        theirs.optimizer.zero_grad()
+        assert list(differences(ours, theirs)) == []
