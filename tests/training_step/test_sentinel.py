@@ -118,6 +118,24 @@ def test_a_difference_raises_before_anything_moves_and_names_the_module() -> Non
     step(batch())
 
 
+def test_a_step_that_overwrites_its_batch() -> None:
+    """Eager overwrites it once; so does the step, and the check beside it does not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(0.3, inplace=True), nn.ReLU(inplace=True), nn.Linear(8, 4))
+    ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    theirs = ours.copy()
+    data = batch()
+    other = copy.deepcopy(data)
+    step = lowtide.train_step(ours.model, ours.optimizer, data, loss, sentinel=1)
+    for k in range(3):
+        torch.manual_seed(k)
+        ours.loss = step(data)
+        eager_step(theirs, other, loss, k)
+        theirs.optimizer.zero_grad()
+        assert list(differences(ours, theirs)) == []
+        assert torch.equal(data[0], other[0])
+
+
 def test_losses_that_are_not_numbers_are_equal_too() -> None:
     model = nn.Linear(8, 4)
     step = lowtide.train_step(

@@ -204,10 +204,11 @@ def test_every_step_of_every_kind_is_watched(monkeypatch: pytest.MonkeyPatch, ca
 def test_what_undoing_a_step_holds_is_what_is_set_aside_for_it() -> None:
     """Copies of the buffers that a step changes, and the state of the generator."""
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
-    graph = lowtide.capture(model, sgd(model), torch.randn(8, 4), squares)
+    batch = torch.randn(8, 4)
+    graph = lowtide.capture(model, sgd(model), batch, squares)
     meter = ShimMeter()
     meter.start()
-    undo = Undo(graph, on_device=True)
+    undo = Undo(graph, batch, on_device=True)
     assert meter.stop() == Taken(undo_bytes(graph), undo_bytes(graph))
     assert undo_bytes(graph) > generator_bytes(graph.device)
     before = torch.get_rng_state()

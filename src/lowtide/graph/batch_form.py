@@ -88,6 +88,11 @@ class BatchForm:
             raise BatchMismatch("other tensors of the batch share their storage than at the capture: capture again")
         return tensors
 
+    def own_tensors(self, batch: Any) -> list[Tensor]:
+        """The tensors of `batch` themselves, in order, whatever their strides."""
+        leaves = pytree.tree_leaves(dict(batch) if self.wrapper and isinstance(batch, Mapping) else batch)
+        return [x for x in leaves if isinstance(x, Tensor)]
+
     def rebuild(self, tensors: Sequence[Tensor]) -> Any:
         """A batch of this form around `tensors`."""
         rest = iter(tensors)

@@ -49,7 +49,7 @@ def check_step(
     try:
         for p in trained:
             p.grad = None
-        with nothing_changes(captured):
+        with nothing_changes(captured, batch):
             result = step.run(
                 step.form.tensors(batch), Ledger(step.optimizer, seen=gradient_digests(ours), space=space)
             )
@@ -59,7 +59,7 @@ def check_step(
                 ours.update({id(p): digest(p.grad) for p in trained if p.grad is not None})
                 for p in trained:
                     p.grad = None
-        with nothing_changes(captured), _gradients_of(trained, theirs), torch.enable_grad():
+        with nothing_changes(captured, batch), _gradients_of(trained, theirs), torch.enable_grad():
             with _saved_on_disk() if on_disk else _as_ever():
                 eager = loss_of(loss(step.model, batch))
                 eager.backward()

@@ -60,10 +60,10 @@ def eager_loss(model: nn.Module, loss: Loss, batch: Any, graph: StepGraph) -> Te
     Nothing is saved for backward, unless the loss itself is made from gradients.
     """
     try:
-        with nothing_changes(graph), torch.enable_grad(), saved_tensors_hooks(_drop, _miss):
+        with nothing_changes(graph, batch), torch.enable_grad(), saved_tensors_hooks(_drop, _miss):
             return loss_of(loss(model, batch)).detach().clone()
     except _InnerBackward:
-        with nothing_changes(graph), torch.enable_grad():
+        with nothing_changes(graph, batch), torch.enable_grad():
             return loss_of(loss(model, batch)).detach().clone()
 
 
@@ -80,9 +80,9 @@ def _miss(x: object) -> NoReturn:
 
 
 @contextmanager
-def nothing_changes(graph: StepGraph) -> Iterator[None]:
-    """Buffers, generator and the Python values that the step knows are put back afterwards."""
-    undo = Undo(graph, on_device=False)
+def nothing_changes(graph: StepGraph, batch: Any) -> Iterator[None]:
+    """Buffers, batch, generator and the Python values that the step knows are put back afterwards."""
+    undo = Undo(graph, batch, on_device=False)
     places = _places(graph)
     try:
         yield
@@ -107,7 +107,7 @@ def _places(graph: StepGraph) -> list[Holder]:
 def first_difference(graph: StepGraph, model: nn.Module, loss: Loss, batch: Any) -> str:
     """The module whose output is the first that the graph does not compute; both are run once more, forward only."""
     made: set[bytes] = set()
-    with nothing_changes(graph), below_autograd():
+    with nothing_changes(graph, batch), below_autograd():
         tensors = graph.form.tensors(batch)
         inputs = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
         values: dict[str, Any] = dict(zip(inputs, [*graph.residents, *tensors], strict=True))

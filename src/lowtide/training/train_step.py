@@ -233,7 +233,7 @@ class TrainStep:
             self.optimizer.zero_grad(set_to_none=True)
         case.calls += 1
         is_checked = self._is_checked(case.calls)
-        undo = Undo(step.graph, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
+        undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
         measures = self._meter.free or kind not in case.compared
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
         complete = bool(self.optimizer.state) or not step.graph.has_state
