@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
+from lowtide.device.swap.space import bytes_of
 from lowtide.errors import EagerMismatch
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.update import Ledger, Micro, same_bits
@@ -123,10 +124,10 @@ def _saved_on_disk() -> Iterator[None]:
                 return x
             dense = torch.empty_like(x).copy_(x)  # keeps the strides of what is dense
             where = file.tell()
-            data = dense.cpu().untyped_storage()
-            file.write(bytes(data))
+            data = bytes_of(dense.cpu()).numpy()
+            file.write(data.data)
             file.flush()
-            return where, len(data), dense.dtype, tuple(dense.shape), dense.stride(), dense.device
+            return where, data.nbytes, dense.dtype, tuple(dense.shape), dense.stride(), dense.device
 
         def unpack(held: Any) -> Tensor:
             if isinstance(held, Tensor):

@@ -78,6 +78,7 @@ class Watcher:
         self._objects = gc.get_objects()
         self._existing = set(map(id, self._objects))
         self._full = False
+        self._libraries: set[int] = set()
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
         for thing in self._objects:
             if type(thing) is FunctionType and thing.__closure__:
@@ -149,6 +150,8 @@ class Watcher:
                 found = self.holders.get(id(scope))
                 held = found if isinstance(found, Globals) else Globals(scope, scope.get("__name__", "globals"))
                 self.holders[id(scope)] = held
+                if facts.library:
+                    self._libraries.add(id(scope))
             held.note(name)
             self._reach(value, held.name(name), facts, code)
 
@@ -264,8 +267,8 @@ class Watcher:
         """What has changed since it was first seen; `known` maps stand-ins to the tensors that they stand for."""
         found = []
         for holder in self.holders.values():
-            if isinstance(holder, TensorForm):
-                continue
+            if isinstance(holder, TensorForm) or id(holder.owner) in self._libraries:
+                continue  # what a library keeps for itself in its globals is a cache
             for key in holder.changed(self.copies, known):
                 before, now = holder.values_at(key)
                 found.append(Effect(holder, key, before, _frozen(now), isinstance(holder, RandomSource)))
