@@ -1,8 +1,10 @@
 """What the user's Python changes between two steps is never frozen: read anew, captured anew, or refused."""
 
 import copy
+import functools
 import logging
 import math
+import os
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -188,6 +190,29 @@ def test_globals() -> None:
         globals()["BETA"], SETTINGS["loss"]["beta"] = 0.5, 0.5
 
 
+def test_partial_arguments_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(model: nn.Module, batch: Any, beta: float) -> Any:
+        return model(batch).pow(2).mean() * beta * (2.0 if os.environ.get("LOWTIDE_TEST_DOUBLE") else 1.0)
+
+    loss = functools.partial(scaled, beta=0.5)
+
+    def change(k: int, model: nn.Module) -> None:
+        loss.keywords["beta"] = 0.5 / (k + 1)
+        if k == 3:
+            monkeypatch.setenv("LOWTIDE_TEST_DOUBLE", "1")
+
+    train(change, loss, make=lambda: nn.Linear(8, 4), sentinel=False)
+
+
+def test_parameters_in_other_memory_are_read_where_they_are() -> None:
+    def change(k: int, model: nn.Module) -> None:
+        for p in model.parameters():
+            p.data = p.data * 0.5
+
+    step = train(change)
+    assert len(step._cases) == 1
+
+
 def test_an_attribute_of_a_class() -> None:
     scale = Scale()
     try:
@@ -262,6 +287,15 @@ class TestTorchItself:
             step = train(lambda k, m: torch.backends.cuda.enable_flash_sdp(k != 2))
         assert "scaled_dot_product_attention has changed" in caplog.text
         assert len(step._cases) == 2
+
+    def test_the_precision_of_float32_is_asked_in_the_new_way(self) -> None:
+        """torch raises where the old question is asked after a setting of the new kind."""
+        before = torch.backends.fp32_precision  # type: ignore[attr-defined]
+        try:
+            torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
+            train(lambda k, m: None, steps=2)
+        finally:
+            torch.backends.fp32_precision = before  # type: ignore[attr-defined]
 
     def test_a_hook_of_all_modules(self) -> None:
         handles: list[Any] = []

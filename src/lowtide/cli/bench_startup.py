@@ -1,5 +1,6 @@
 """`lowtide bench startup`: how long it takes until a planned step is ready, counted in eager steps."""
 
+from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 from typing import Annotated
@@ -39,7 +40,7 @@ def startup(
     lr: LearningRate = 1e-3,
     seed: ModelSeed = 0,
 ) -> None:
-    """Time of capture, profile and plan, in seconds and in eager steps of the same run."""
+    """Time of capture, profile and plan, and what the guards and the sentinel cost, in seconds and in eager steps."""
     parse_bytes(budget, whole=1)
     find_policy(policy)
     if steps < 1:
@@ -61,10 +62,22 @@ def startup(
         whole = perf_counter() - began
         say("eager steps")
         times = [eager.step(training.batch)[1] / 1000 for _ in range(1 + steps)][1:]
+        say("guards and a check")
+        guards = [_seconds(lambda: step.is_ready_for(training.batch)) for _ in range(20)]
+        step(training.batch)  # the first step is checked
     each = median(times)
     parts = step.seconds | {"all: one call of train_step": whole}
     table = Table("", "seconds", "eager steps", title=f"{training.name}: until a step is planned", box=None)
     for name, seconds in parts.items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / each:.1f}")
     table.add_row(f"eager step, median of {steps}", f"{each:.2f}", f"{min(times):.2f} s to {max(times):.2f} s")
+    table.add_row("before each step: guards, median of 20", f"{median(guards):.4f}", f"{median(guards) / each:.2%}")
+    check = step.checks.seconds / step.checks.checks
+    table.add_row("beside steps 1, 2, 4, 8 ...: the sentinel", f"{check:.2f}", f"{check / each:.2f}")
     wide_console().print(table)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began

@@ -310,6 +310,11 @@ class TrainStep:
             raise InputError("there is no plan to save: this step was made without a budget")
         PlanFile(tuple(plan for plan in plans if plan is not None)).save(Path(path))
 
+    def is_ready_for(self, batch: Any) -> bool:
+        """Would the newest graph serve `batch` as things stand, or must the step be captured anew?"""
+        now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
+        return self._newest.mismatch(BatchForm.of(batch), now, batch) is None
+
     def check(self, batch: Any) -> Checked:
         """Compare loss, gradients and buffers of this step with those of your own eager code on `batch`, bit for bit.
 

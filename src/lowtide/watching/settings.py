@@ -19,6 +19,7 @@ _GLOBAL_HOOKS = (
     "_global_buffer_registration_hooks",
     "_global_module_registration_hooks",
 )
+_PRECISIONS = [("generic", "all"), *((b, op) for b in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn"))]
 # Read anew by every optimizer.step(), and without weight for its bytes.
 _FREE = {"params", "lr", "initial_lr", "max_lr", "min_lr"}
 
@@ -30,20 +31,18 @@ def torch_settings() -> Settings:
         "autocast": tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
         "the default dtype": torch.get_default_dtype(),
         "the default device": str(torch.get_default_device()),
-        "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "inference mode": torch.is_inference_mode_enabled(),
         "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "torch.set_float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "the precision of float32": tuple(torch._C._get_fp32_precision_getter(*where) for where in _PRECISIONS),
         "torch.set_num_threads": torch.get_num_threads(),
-        "torch.backends.mkldnn": (backends.mkldnn.enabled, backends.mkldnn.deterministic, backends.mkldnn.allow_tf32),
+        "torch.backends.mkldnn": (backends.mkldnn.enabled, backends.mkldnn.deterministic),
         "torch.backends.nnpack": torch._C._get_nnpack_enabled(),
         "torch.backends.cudnn": (
             backends.cudnn.enabled,
             backends.cudnn.benchmark,
             backends.cudnn.deterministic,
-            backends.cudnn.allow_tf32,
         ),
         "torch.backends.cuda": (
-            backends.cuda.matmul.allow_tf32,
             backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
             backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         ),

@@ -76,7 +76,8 @@ def same_contents(before: Any, now: Any, copies: Copies, known: Mapping[int, Any
     if len(before) != len(now):
         return False
     if isinstance(now, dict):
-        return list(before) == list(now) and all(same(v, now[k], copies, known) for k, v in before.items())
+        keys = all(a is b or (isinstance(a, PLAIN) and a == b) for a, b in zip(before, now, strict=True))
+        return keys and all(same(a, b, copies, known) for a, b in zip(before.values(), now.values(), strict=True))
     if isinstance(now, set | frozenset):
         return bool(before == now)
     return all(same(a, b, copies, known) for a, b in zip(before, now, strict=True))
@@ -102,7 +103,6 @@ def tensor_form(x: Tensor) -> tuple[object, ...]:
         x.dtype,
         x.device,
         x.requires_grad,
-        x.untyped_storage()._cdata if x.layout is torch.strided else None,
         *(tuple(map(id, h.values())) if h else None for h in hooks),
     )
 

@@ -3,6 +3,7 @@
 import functools
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -209,8 +210,10 @@ class Watcher:
         elif isinstance(value, functools._lru_cache_wrapper):
             self._caches.setdefault(id(value), (value, value.cache_info().misses))
         elif isinstance(value, functools.partial):
-            for part in (value.func, *value.args, *value.keywords.values()):
+            for part in (value.func, value.args, value.keywords):
                 self._reach(part, path, facts, code)
+        elif value is os.environ:
+            self._reach(vars(value)["_data"], "os.environ", facts, code)
         elif isinstance(value, ModuleType):
             if not is_library(value.__name__) and facts.names:
                 self._read_globals(vars(value), facts.names, code, facts)
