@@ -354,6 +354,17 @@ def test_one_plan_serves_other_numbers() -> None:
     assert {str(case.steps["only"].plan.order) for case in step._cases} == {str(step.plan.order)}  # type: ignore[index,union-attr]
 
 
+def test_another_optimizer_setting_is_measured_and_planned_anew() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(64, 8)
+    step = lowtide.train_step(model, optimizer, batch, lambda m, b: m(b).mean(), budget="95%", time_limit=2)
+    first = step.profile
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    step(batch)
+    assert step.profile is not first
+
+
 def test_objects_keep_their_place() -> None:
     """A copy of the model is another model: its values are not taken for those of the first."""
     model = Model()

@@ -472,8 +472,9 @@ class TrainStep:
                 return _case_of(traced, now, steps, None)
             if self.budget is None:
                 return _case_of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
-            for case in reversed(self._cases):
-                # Other numbers, the same ops: nothing to measure and nothing to plan.
+            same = [c for c in self._cases if c.optimizer == now and c.guards.settings == traced.guards.settings]
+            for case in reversed(same):
+                # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
                 again = taken_over(traced, graphs, case.steps)
                 if again is not None:
                     return _case_of(traced, now, again, case.profile)
