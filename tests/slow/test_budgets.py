@@ -41,6 +41,8 @@ def measured(request: pytest.FixtureRequest) -> tuple[Trained, lowtide.StepGraph
     """Captured, and measured through a plan by guess, as `train_step` does."""
     training = build(request.param, SIZES[request.param])
     trained = Trained(training.model, torch.optim.Adam(training.model.parameters(), lr=1e-3, fused=True))
+    if "attention_mask" in training.batch:
+        training.batch["attention_mask"][0, 60:] = 0  # padded as the other is: a full mask is another step
     eager_step(trained, training.batch, None, 0)
     trained.optimizer.zero_grad()
     graph = lowtide.capture(trained.model, trained.optimizer, training.batch)

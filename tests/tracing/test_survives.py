@@ -57,6 +57,7 @@ for name, body in BODIES.items():
     model = Odd(body)
     try:
         lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(3, 4))
+        print(name, "captured", flush=True)
     except lowtide.errors.CaptureError as error:
         assert "\n" not in str(error), error
         print(name, flush=True)
@@ -70,6 +71,8 @@ def test_refusals_do_not_end_the_process(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert len(ran.stdout.splitlines()) == 14, ran.stdout
+    captured = [line for line in ran.stdout.splitlines() if line.endswith("captured")]
+    assert captured == ["inside cov captured", "inside combinations captured"], "they look at nothing but constants"
 
 
 def test_captures_in_several_threads() -> None:
