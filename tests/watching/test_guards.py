@@ -190,6 +190,22 @@ def test_globals() -> None:
         globals()["BETA"], SETTINGS["loss"]["beta"] = 0.5, 0.5
 
 
+def test_defaults_of_a_function() -> None:
+    def loss(model: nn.Module, batch: Any, beta: float = 0.5, *, gamma: float = 0.5) -> Any:
+        return model(batch).pow(2).mean() * beta * gamma
+
+    def change(k: int, model: nn.Module) -> None:
+        if k == 1:
+            loss.__defaults__ = (0.25,)
+        elif k == 2:
+            loss.__kwdefaults__ = {"gamma": 0.125}
+        else:
+            assert loss.__kwdefaults__ is not None
+            loss.__kwdefaults__["gamma"] = 3.0
+
+    train(change, loss, make=lambda: nn.Linear(8, 4), sentinel=False)
+
+
 def test_partial_arguments_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def scaled(model: nn.Module, batch: Any, beta: float) -> Any:
         return model(batch).pow(2).mean() * beta * (2.0 if os.environ.get("LOWTIDE_TEST_DOUBLE") else 1.0)

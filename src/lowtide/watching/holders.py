@@ -172,6 +172,20 @@ class Globals(Holder):
             self.put(key, value)
 
 
+class Function(Holder):
+    """A function of the user's: its defaults and its code can be set."""
+
+    def now(self) -> Mapping[Any, Any]:
+        return {name: getattr(self.owner, name) for name in ("__defaults__", "__kwdefaults__", "__code__")}
+
+    def put(self, key: Any, value: Any) -> None:
+        setattr(self.owner, key, value)
+
+    @property
+    def writable(self) -> bool:
+        return False
+
+
 class Cell(Holder):
     """A variable of a closure."""
 
@@ -366,6 +380,8 @@ def holder_of(owner: Any, path: str) -> Holder | None:
         return Container(owner, path)
     if isinstance(owner, types.CellType):
         return Cell(owner, path)
+    if isinstance(owner, types.FunctionType):
+        return Function(owner, path)
     if isinstance(owner, type):
         return ClassAttributes(owner, path)
     if hasattr(owner, "__dict__"):

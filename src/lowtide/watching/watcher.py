@@ -75,22 +75,22 @@ class Watcher:
         """Where the user's code printed something."""
         self._facts: dict[CodeType, CodeFacts | None] = {}
         self._done: set[tuple[int, CodeType | None]] = set()
-        self._closures: dict[CodeType, list[FunctionType]] = {}
+        self._functions: dict[CodeType, list[FunctionType]] = {}
         self._objects = gc.get_objects()
         self._existing = set(map(id, self._objects))
         self._full = False
         self._libraries: set[int] = set()
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
         for thing in self._objects:
-            if type(thing) is FunctionType and thing.__closure__:
-                self._closures.setdefault(thing.__code__, []).append(thing)
+            if type(thing) is FunctionType:
+                self._functions.setdefault(thing.__code__, []).append(thing)
         for path, module in model.named_modules():
             self._structure(module, f"model.{path}" if path else "model")
         self._reach(loss, "loss", _NO_NAMES, None)
 
     def forget(self) -> None:
         """Let go of what only the watching needed."""
-        self._objects, self._existing, self._closures, self._done = [], set(), {}, set()
+        self._objects, self._existing, self._functions, self._done = [], set(), {}, set()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -129,13 +129,14 @@ class Watcher:
             value = values.get(name)
             if id(value) in self._existing:
                 self._reach(value, f"{name} of {code.co_qualname}", facts, code)
-        if code.co_freevars:
-            for function in self._closures.get(code, ()):
-                cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-                if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
-                    for name, cell in cells.items():
-                        self._cell(cell, f"the variable {name!r} around {code.co_qualname}", facts, code)
-                    self._defaults(function, facts, code)
+        if facts.library and not code.co_freevars:
+            return
+        for function in self._functions.get(code, ()):
+            cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+            if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
+                for name, cell in cells.items():
+                    self._cell(cell, f"the variable {name!r} around {code.co_qualname}", facts, code)
+                self._defaults(function, facts, code)
 
     def _read_globals(
         self, scope: dict[str, Any], names: Sequence[str], code: CodeType | None, facts: CodeFacts
@@ -163,8 +164,13 @@ class Watcher:
         self._reach(_contents(cell), path, facts, code)
 
     def _defaults(self, function: FunctionType, facts: CodeFacts, code: CodeType | None) -> None:
-        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._reach(value, f"a default of {function.__qualname__}", facts, code)
+        if not facts.library:
+            holder = self._hold(function, function.__qualname__)
+            assert holder is not None or self._full
+            if holder is not None:
+                holder.read.update(holder.before)
+        for part in (function.__defaults__, function.__kwdefaults__):
+            self._reach(part, f"the defaults of {function.__qualname__}", facts, code)
 
     def _hold(self, owner: Any, path: str) -> Holder | None:
         holder = self.holders.get(id(owner))
