@@ -26,7 +26,7 @@ from tests.fuzz.program import Program, draw
 from tests.training import differences
 
 FINE = ("equal", "refused", "infeasible", "unusable")
-LONGEST = 600
+LONGEST = 900
 """Characters of an error that is still one sentence."""
 ON, OFF = 2, 3
 """The calls before which the change is made, and taken back."""
