@@ -118,15 +118,17 @@ def test_a_difference_raises_before_anything_moves_and_names_the_module() -> Non
     step(batch())
 
 
-def test_a_step_that_overwrites_its_batch() -> None:
-    """Eager overwrites it once; so does the step, and the check beside it does not."""
+@pytest.mark.parametrize("options", [{}, {"budget": "1MiB", "time_limit": 2}])
+def test_a_step_that_overwrites_its_batch(options: dict[str, Any]) -> None:
+    """Eager overwrites it once; so does the step, and neither measuring nor the check beside it does."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Dropout(0.3, inplace=True), nn.ReLU(inplace=True), nn.Linear(8, 4))
     ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
     theirs = ours.copy()
     data = batch()
     other = copy.deepcopy(data)
-    step = lowtide.train_step(ours.model, ours.optimizer, data, loss, sentinel=1)
+    step = lowtide.train_step(ours.model, ours.optimizer, data, loss, sentinel=1, **options)
+    assert torch.equal(data[0], other[0])
     for k in range(3):
         torch.manual_seed(k)
         ours.loss = step(data)

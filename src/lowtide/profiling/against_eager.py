@@ -43,7 +43,7 @@ def against_eager(
     kinds = {"eager": run_eager, "captured": run_captured}
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     peaks: dict[str, list[int]] = {kind: [] for kind in kinds}
-    with untouched(graph):
+    with untouched(graph, graph.form.own_tensors(graph.example)):
         for step in range(warmup + steps):
             for kind in list(kinds)[:: -1 if step % 2 else 1]:  # neither is always the first
                 graph.optimizer.zero_grad(set_to_none=True)

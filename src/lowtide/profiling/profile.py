@@ -68,7 +68,7 @@ def profile(
 
     measured: list[OpByOp] = []
     plain = []
-    with untouched(graph):
+    with untouched(graph, tensors):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
         facts = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))

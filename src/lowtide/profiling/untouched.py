@@ -6,7 +6,7 @@ more device memory than the step itself.
 
 import tempfile
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -23,10 +23,10 @@ _LISTS = (list, deque)
 
 
 @contextmanager
-def untouched(graph: StepGraph) -> Iterator[None]:
-    """Run the block, then restore bit for bit what a step changes."""
+def untouched(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[None]:
+    """Run the block, then restore bit for bit what a step changes; some overwrite their `batch`."""
     optimizer = graph.optimizer
-    held = _Held([optimizer, *graph.residents])
+    held = _Held([optimizer, *graph.residents, *batch])
     gradients = [(p, p.grad) for p in held.tensors if p.is_leaf]
     storages = {t.untyped_storage()._cdata: bytes_of(t) for t in held.tensors if t.layout is torch.strided}
     devices = [graph.device] if graph.device.type == "cuda" else []

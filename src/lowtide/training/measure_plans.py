@@ -104,7 +104,7 @@ def measure_plans(
             graphs[key] = apply_plan(graph, plan).graph
     clock, meter = clock_for(graph.device), meter_for(graph.device)
     race = _Race(graph, eager_loss, graphs, clock, meter, space)
-    with untouched(graph):
+    with untouched(graph, graph.form.own_tensors(graph.example)):
         for number in range(warmup + rounds):
             say(f"round {number + 1} of {warmup + rounds}")
             race.round(number, counts=number >= warmup)
