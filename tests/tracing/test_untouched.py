@@ -1,8 +1,13 @@
 """Whatever happens in a capture, the user's objects are as before."""
 
+import cProfile
 import functools
+import itertools
+import math
 import random
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -183,3 +188,57 @@ def test_a_cache_keeps_no_tensor_of_the_trace() -> None:
     model = nn.Linear(8, 8)
     capture(model, lambda m, b: (m(b) * ones(8)).mean())
     assert not isinstance(ones(8), FakeTensor)
+
+
+def take(iterator: Any) -> Callable[[nn.Module, Any], Any]:
+    """A loss that takes a value from `iterator` in every step."""
+    return lambda model, batch: model(batch).sum() * (next(iterator) is None)
+
+
+def endless() -> Iterator[float]:
+    while True:
+        yield 2.0
+
+
+@pytest.mark.parametrize(
+    "make", [endless, lambda: itertools.count(1), lambda: iter([1.0, 2.0]), lambda: enumerate([1.0])]
+)
+@pytest.mark.parametrize("started", [False, True])
+def test_an_iterator_that_moves_on_is_refused(make: Callable[[], Any], started: bool) -> None:
+    iterator = itertools.chain(make(), endless()) if started else make()
+    with pytest.raises(CaptureError, match=r"takes values from the variable 'iterator' around .*, which moves on"):
+        capture(nn.Linear(8, 8), take(iterator))
+
+
+def test_an_iterator_over_a_list_is_set_back() -> None:
+    iterator = iter([1.0, 2.0])
+    with pytest.raises(CaptureError, match="moves on"):
+        capture(nn.Linear(8, 8), take(iterator))
+    assert list(iterator) == [1.0, 2.0]
+
+
+def test_an_iterator_that_is_made_in_the_step_is_no_effect() -> None:
+    capture(nn.Linear(8, 8), lambda model, batch: model(batch.to(next(model.parameters()).dtype)).sum())
+
+
+def test_a_change_in_backward_is_no_change_that_happens_once() -> None:
+    """A second forward does not repeat it, because it has no backward."""
+    model, seen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), [0]
+    model[1].register_full_backward_hook(lambda *_: seen.append(1))
+    with pytest.raises(CaptureError, match="changes"):
+        capture(model, lambda model, batch: model(batch).sum())
+    assert seen == [0]
+
+
+def test_writing_to_a_file_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file, pytest.raises(CaptureError, match=r"test_untouched\.py:\d+: .* writes"):
+        capture(nn.Linear(8, 8), lambda model, batch: (model(batch).sum(), file.write("x"))[0])
+
+
+def test_the_users_profiler_goes_on_after_a_capture() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    capture(nn.Linear(8, 8), lambda model, batch: model(batch).sum())
+    math.sqrt(2.0)
+    profiler.disable()
+    assert any("sqrt" in str(entry.code) for entry in profiler.getstats())

@@ -157,6 +157,54 @@ def test_names_that_are_made_up_are_all_watched() -> None:
     train(lambda k, model: setattr(model, "scale_1", 0.5 / (k + 1)), make=MadeUp, sentinel=False)
 
 
+def test_names_put_together_in_place() -> None:
+    cfg = Config(0.5)
+
+    def loss(model: nn.Module, x: Any) -> Any:
+        return model(x) * getattr(cfg, "".join(["be", "ta"]))
+
+    def change(k: int, model: nn.Module) -> None:
+        cfg.beta = 1.0 / k
+
+    train(change, loss)
+
+
+def test_code_without_a_file() -> None:
+    """As in `python -c` and in a notebook."""
+    scope: dict[str, Any] = {"beta": 0.5}
+    exec("def loss(model, x): return model(x) * beta", scope)
+
+    def change(k: int, model: nn.Module) -> None:
+        scope["beta"] = 1.0 / k
+
+    train(change, scope["loss"])
+
+
+class Carries(nn.Module):
+    """Hands its state on from step to step, and lets two buffers change places."""
+
+    state: Tensor
+    one: Tensor
+    other: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(8, 8)
+        for name, value in (("state", 0.0), ("one", 1.0), ("other", 2.0)):
+            self.register_buffer(name, torch.full((4, 8), value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.cell(x * self.one, self.state)
+        self.state = h.detach()
+        self.one, self.other = self.other, self.one
+        return h.pow(2).mean()
+
+
+def test_buffers_that_are_replaced_in_forward() -> None:
+    """Backward still reads the state that was there before."""
+    train(lambda k, model: None, make=Carries)
+
+
 def _closure() -> tuple[Callable[[nn.Module, Any], Any], Callable[[int, nn.Module], None]]:
     beta = 0.5
 

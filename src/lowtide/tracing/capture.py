@@ -43,7 +43,7 @@ from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
 from lowtide.watching.guards import Guards
 from lowtide.watching.settings import torch_settings
-from lowtide.watching.watcher import Effect, Watcher, may_settle
+from lowtide.watching.watcher import Effect, Watcher, may_settle, profiler_waits
 
 SIDE_EFFECTS = ("refuse", "ignore")
 """What becomes of a step that changes something in Python."""
@@ -140,7 +140,7 @@ def trace(
     """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time."""
     if side_effects not in SIDE_EFFECTS:
         raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {shown(side_effects)}")
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, profiler_waits():
         return _trace(model, optimizer, batch, loss, side_effects)
 
 
@@ -158,7 +158,9 @@ def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None
         joint = trace_joint(model, loss or model_loss, inputs, form, tensors, watcher)
         effects = watcher.effects({fake: real for fake, (_, real) in joint.stand_ins.items()})
         settled: list[Effect] = []
-        if may_settle(effects) and has_settled(model, loss or model_loss, inputs, form, tensors, joint.forward):
+        if may_settle(effects, joint.forward_effects) and has_settled(
+            model, loss or model_loss, inputs, form, tensors, joint.forward
+        ):
             settled, effects = effects, []
         if side_effects == "refuse":
             refuse_effects(effects, watcher.printed, joint.line)

@@ -23,7 +23,7 @@ from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, r
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
 from lowtide.tracing.value_dependent import ValueDependent
-from lowtide.watching.watcher import Watcher
+from lowtide.watching.watcher import Effect, Watcher
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Joint:
     forward: Signature
     stand_ins: dict[int, tuple[Tensor, Tensor]]
     """By identity, the tensors that stood for the model's own, and those."""
+    forward_effects: Sequence[Effect]
+    """What had changed in Python when forward was over."""
 
 
 def trace_joint(
@@ -75,6 +77,8 @@ def trace_joint(
     signatures: list[Signature] = []
     known = KnownValues(batch)
     stand_ins: dict[int, Tensor] = {}
+    reals_by_id = {id(tensor): tensor for tensor in (*inputs.parameters.values(), *inputs.buffers.values())}
+    forward_effects: list[Effect] = []
 
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
         recorder = Recorder(model, known)
@@ -94,7 +98,8 @@ def trace_joint(
                 watcher.watching(),
             ):
                 returned = loss(model, form.rebuild(leaves))
-                _write_replaced_buffers(swapped)
+                replaced = _replaced_buffers(swapped)
+            forward_effects.extend(watcher.effects({id(fake): reals_by_id[real] for real, fake in stand_ins.items()}))
             _refuse_checkpoint(recorder.checkpoint_at)
             value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)
@@ -106,6 +111,8 @@ def trace_joint(
             # People run forward inside autocast and backward outside of it.
             with torch._C._DisableAutocast(), watcher.watching():
                 gradients = torch.autograd.grad(value, wanted, allow_unused=True)  # type: ignore[arg-type]
+            # Not before: backward still reads the tensor that was replaced, as in eager.
+            _write_replaced_buffers(replaced)
         return [value.detach(), *(x.detach() if isinstance(x, Tensor) else x for x in tensors), *gradients]
 
     with quiet_trace():
@@ -126,7 +133,6 @@ def trace_joint(
                 f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
                 "Run the same step eagerly: if that works, lowtide cannot trace this op"
             ) from error
-    reals = {id(tensor): tensor for tensor in (*inputs.parameters.values(), *inputs.buffers.values())}
     return Joint(
         traced,
         trainable,
@@ -134,7 +140,8 @@ def trace_joint(
         known.conditions(),
         lines[0],
         signatures[0],
-        {id(fake): (fake, reals[real]) for real, fake in stand_ins.items()},
+        {id(fake): (fake, reals_by_id[real]) for real, fake in stand_ins.items()},
+        forward_effects,
     )
 
 
@@ -260,8 +267,10 @@ def standing_in(model: nn.Module, stand_ins: Mapping[int, Tensor]) -> Iterator[l
             entry.table[entry.name] = entry.real
 
 
-def _write_replaced_buffers(swapped: Sequence[Swapped]) -> None:
-    """Where a forward assigns a new tensor to a buffer, write its value into the buffer that was there."""
+def _replaced_buffers(swapped: Sequence[Swapped]) -> list[tuple[Tensor, Tensor]]:
+    """Where a forward assigns a new tensor to a buffer: the stand-in of the buffer, and the new value."""
+    found = []
+    stand_ins = {entry.stand_in.untyped_storage()._cdata for entry in swapped}
     for entry in swapped:
         now, before = entry.table.get(entry.name), entry.stand_in
         if now is before:
@@ -272,7 +281,16 @@ def _write_replaced_buffers(swapped: Sequence[Swapped]) -> None:
                 f"{'none' if now is None else f'one of {list(now.shape)}'}: "
                 "a captured step has fixed shapes, so keep the buffer's shape"
             )
-        with torch.no_grad():
+        if now.untyped_storage()._cdata in stand_ins:  # two buffers that change places: neither may be written first
+            now = now.detach().clone()
+        found.append((before, now))
+    return found
+
+
+def _write_replaced_buffers(replaced: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Write the new values into the buffers that were there."""
+    with torch.no_grad():
+        for before, now in replaced:
             before.copy_(now)
 
 

@@ -175,6 +175,13 @@ def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
     drawn = next((effect for effect in effects if effect.random), None)
     if drawn is not None:
         raise CaptureError(foreign_random(f"({drawn.name}) in what is called at {line}"))
+    moved = next((effect for effect in effects if effect.moves_on), None)
+    if moved is not None:
+        raise CaptureError(
+            f"{line}: the step takes values from {moved.holder.path}, which moves on, and a graph would repeat the "
+            "first one for ever: take them outside the step and put them into the batch; or, if that does not "
+            'matter, pass side_effects="ignore"'
+        )
     kept = next((effect for effect in effects if effect.keeps_tensor and isinstance(effect.holder, Attributes)), None)
     if kept is not None:
         raise CaptureError(
@@ -191,6 +198,6 @@ def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
         )
     if printed:
         raise CaptureError(
-            f"{short(printed)}: the step prints, which a captured step would do no more: print what the step returns, "
-            'or, if that does not matter, pass side_effects="ignore"'
+            f"{short(printed)}: the step prints or writes, which a captured step would do no more: "
+            'print what it returns, or, if that does not matter, pass side_effects="ignore"'
         )

@@ -17,6 +17,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _TORCH_LAYERS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "autograd/function.py"))
 _DYNAMIC = {"vars", "__dict__", "eval", "exec", "attrgetter", "__getattribute__", "globals"}
 _ASKS = {"getattr", "hasattr"}
+_DEFAULTS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
 _GLOBAL_OPS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"}
 
 
@@ -40,7 +41,7 @@ class CodeFacts:
 def facts_of(code: CodeType) -> CodeFacts | None:
     """None where the code is not of interest: the tracer's, lowtide's own, Python's."""
     file = code.co_filename
-    if file.startswith(("<frozen", "<lowtide", "<string>")):
+    if file.startswith(("<frozen", "<lowtide", "<eval_with_key>", "<torch")):
         return None
     library = "site-packages" in file
     if file.startswith(_STDLIB) and not library:
@@ -70,14 +71,33 @@ def facts_of(code: CodeType) -> CodeFacts | None:
 
 
 def _asks_for_made_up_names(instructions: Sequence[dis.Instruction]) -> bool:
-    """Is there a `getattr` without a constant string among its arguments?"""
+    """Is there a `getattr` whose second argument is not simply a string?"""
+    return any(
+        not _second_is_constant(instructions[place + 1 :])
+        for place, instruction in enumerate(instructions)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and instruction.argval in _ASKS
+    )
+
+
+def _second_is_constant(instructions: Sequence[dis.Instruction]) -> bool:
+    """Of a call whose arguments begin here: follows how many values stand on Python's stack."""
+    depth = 0
     for place, instruction in enumerate(instructions):
-        if instruction.opname == "LOAD_GLOBAL" and instruction.argval in _ASKS:
-            arguments = list(itertools.takewhile(lambda x: x.opname != "CALL", instructions[place + 1 :]))
-            constant = any(x.opname == "LOAD_CONST" and isinstance(x.argval, str) for x in arguments)
-            if not constant or any(x.opname in ("BUILD_STRING", "FORMAT_VALUE", "BINARY_OP") for x in arguments):
-                return True
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
+            return False
+        if depth == 1 and instruction.opname == "LOAD_CONST" and isinstance(instruction.argval, str):
+            return _ends_simply(instructions[place + 1 :])
+        depth += dis.stack_effect(instruction.opcode, instruction.arg)
+        if depth < 1:
+            return False
     return False
+
+
+def _ends_simply(instructions: Sequence[dis.Instruction]) -> bool:
+    """Is what follows the call itself, with at most one name or constant, the default, before it?"""
+    rest = itertools.dropwhile(lambda x: x.opname in _DEFAULTS, instructions[:1])
+    following = next(itertools.chain(rest, instructions[1:]), None)
+    return following is not None and following.opname in ("PRECALL", "CALL", "KW_NAMES")
 
 
 def is_library(module: str | None) -> bool:

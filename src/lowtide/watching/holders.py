@@ -2,16 +2,17 @@
 
 import random
 import types
+import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lowtide.watching.values import MISSING, Copies, same, same_contents, shallow, tensor_form
+from lowtide.watching.values import MISSING, PLAIN, Copies, same, same_contents, shallow, tensor_form
 
 
 class Holder(ABC):
@@ -365,7 +366,60 @@ class RandomSource(Holder):
             self.owner.set_state(self._raw)
 
 
+class Position(Holder):
+    """How far an iterator of the user's has come: a step that moves it on cannot be captured."""
+
+    moved = False
+    """Of a generator, which cannot be asked: was it seen to run?"""
+
+    def now(self) -> Mapping[Any, Any]:
+        return {"position": (self.moved, _position(self.owner))}
+
+    def name(self, key: Any) -> str:
+        return f"the position of {self.path}"
+
+    def put(self, key: Any, value: Any) -> None:
+        raise AssertionError("put back by restore")
+
+    def copied(self) -> dict[Any, Any]:
+        self._state = _reduced(self.owner)[2:3]
+        return dict(self.now())
+
+    def restore(self) -> None:
+        """Where Python can: iterators over sequences know how to be set back, others stay where they are."""
+        if self._state and self._state[0] is not None:
+            self.owner.__setstate__(self._state[0])
+
+
+def _reduced(iterator: Any) -> tuple[Any, ...]:
+    if isinstance(iterator, types.GeneratorType):
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # itertools, from Python 3.12 on
+            found = iterator.__reduce__()
+    except TypeError:  # one that cannot tell, such as an open file
+        return ()
+    return found if isinstance(found, tuple) else ()
+
+
+def _position(iterator: Any) -> Any:
+    """What tells two positions of an iterator apart, through the iterators inside of it."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(told, value))
+        if isinstance(value, Iterator):
+            return _position(value)
+        return repr(value) if isinstance(value, PLAIN) else (id(value), len(value) if isinstance(value, Sized) else 0)
+
+    return told(_reduced(iterator)[1:])
+
+
 RANDOM = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+
+
+_ITERATORS = ("builtins", "itertools")
 
 
 def holder_of(owner: Any, path: str) -> Holder | None:
@@ -384,6 +438,8 @@ def holder_of(owner: Any, path: str) -> Holder | None:
         return Function(owner, path)
     if isinstance(owner, type):
         return ClassAttributes(owner, path)
+    if isinstance(owner, types.GeneratorType) or (isinstance(owner, Iterator) and type(owner).__module__ in _ITERATORS):
+        return Position(owner, path)
     if hasattr(owner, "__dict__"):
         return Attributes(owner, path)
     if any(_slot_names(cls) for cls in type(owner).__mro__):

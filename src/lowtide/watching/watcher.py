@@ -2,14 +2,25 @@
 
 import functools
 import gc
+import inspect
+import io
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -22,11 +33,17 @@ from lowtide.watching.holders import (
     Container,
     Globals,
     Holder,
+    Position,
     RandomSource,
     TensorForm,
     holder_of,
 )
-from lowtide.watching.values import CONTAINERS, MISSING, PLAIN, Copies, described, shallow
+from lowtide.watching.values import CONTAINERS, MISSING, PLAIN, Copies, described, same, shallow
+
+if TYPE_CHECKING:
+    _Generator = GeneratorType[Any, Any, Any]
+else:
+    _Generator = GeneratorType
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +63,21 @@ class Effect:
     key: Any
     before: Any
     after: Any
-    random: bool
-    """Were numbers drawn from a generator that is not torch's own?"""
 
     @property
     def name(self) -> str:
         """How a person would write it."""
         return self.holder.name(self.key)
+
+    @property
+    def random(self) -> bool:
+        """Were numbers drawn from a generator that is not torch's own?"""
+        return isinstance(self.holder, RandomSource)
+
+    @property
+    def moves_on(self) -> bool:
+        """Is it the state of something that gives another value each time?"""
+        return isinstance(self.holder, RandomSource | Position)
 
     @property
     def keeps_tensor(self) -> bool:
@@ -62,7 +87,23 @@ class Effect:
     def __str__(self) -> str:
         if self.keeps_tensor:
             return f"{self.name} (a tensor of the step is kept in it)"
+        if isinstance(self.holder, Position):
+            return self.name
         return f"{self.name} (from {described(self.before)} to {described(self.after)})"
+
+
+@contextmanager
+def profiler_waits() -> Iterator[None]:
+    """The user's own profiler sees nothing of a trace, which needs Python's only hook for itself."""
+    before: Any = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        if before is None or callable(before):
+            sys.setprofile(before)
+        else:
+            before.enable()  # cProfile's, which is no function
 
 
 class Watcher:
@@ -72,7 +113,7 @@ class Watcher:
         self.holders: dict[int, Holder] = {}
         self.copies: Copies = {}
         self.printed: str = ""
-        """Where the user's code printed something."""
+        """Where the user's code printed something or wrote to a file."""
         self._facts: dict[CodeType, CodeFacts | None] = {}
         self._done: set[tuple[int, CodeType | None]] = set()
         self._functions: dict[CodeType, list[FunctionType]] = {}
@@ -81,30 +122,35 @@ class Watcher:
         self._full = False
         self._libraries: set[int] = set()
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
+        self._generators: dict[int, _Generator] = {}
+        """The user's generators that wait, by the identity of their frames."""
         for thing in self._objects:
             if type(thing) is FunctionType:
                 self._functions.setdefault(thing.__code__, []).append(thing)
+            elif type(thing) is GeneratorType and thing.gi_frame is not None and not thing.gi_running:
+                self._generators[id(thing.gi_frame)] = thing
         for path, module in model.named_modules():
             self._structure(module, f"model.{path}" if path else "model")
         self._reach(loss, "loss", _NO_NAMES, None)
 
     def forget(self) -> None:
         """Let go of what only the watching needed."""
-        self._objects, self._existing, self._functions, self._done = [], set(), {}, set()
+        self._objects, self._existing, self._functions, self._done, self._generators = [], set(), {}, set(), {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """See what runs inside; the user's own profiler waits."""
-        before = sys.getprofile()
         sys.setprofile(self._saw)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.setprofile(None)
 
     def _saw(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":
             code = frame.f_code
+            if code.co_flags & inspect.CO_GENERATOR and id(frame) in self._generators:
+                self._resumed(self._generators.pop(id(frame)))
             facts = self._facts.get(code)
             if facts is None and code not in self._facts:
                 facts = self._facts[code] = facts_of(code)
@@ -118,10 +164,17 @@ class Watcher:
                 facts = self._facts.get(caller)
                 if facts is not None:
                     self._reach(arg, f"the result of {frame.f_code.co_qualname}()", facts, caller)
-        elif event == "c_call" and arg is print:
+        elif event == "c_call" and not self.printed and (arg is print or _writes(arg)):
             facts = self._facts.get(frame.f_code)
-            if facts is not None and not facts.library and not self.printed:
+            if facts is not None and not facts.library:
                 self.printed = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def _resumed(self, generator: _Generator) -> None:
+        """A generator from before the trace is about to move on."""
+        if facts_of(generator.gi_code) is not None:
+            holder = self._hold(generator, f"the generator {generator.gi_code.co_qualname}")
+            if isinstance(holder, Position):
+                holder.moved = True
 
     def _called(self, frame: FrameType, code: CodeType, facts: CodeFacts) -> None:
         values = frame.f_locals
@@ -236,7 +289,7 @@ class Watcher:
 
     def _instance(self, value: Any, path: str, facts: CodeFacts, code: CodeType | None) -> None:
         holder = self._hold(value, path)
-        if holder is None or isinstance(value, (Tensor, *RANDOM)):
+        if holder is None or isinstance(value, (Tensor, *RANDOM)) or isinstance(holder, Position):
             return
         held = holder.now()
         names = {*facts.names, *held} if facts.dynamic else facts.names
@@ -280,7 +333,7 @@ class Watcher:
                 continue  # what a library keeps for itself in its globals is a cache
             for key in holder.changed(self.copies, known):
                 before, now = holder.values_at(key)
-                found.append(Effect(holder, key, before, _frozen(now), isinstance(holder, RandomSource)))
+                found.append(Effect(holder, key, before, _frozen(now)))
         return found
 
     def restore(self) -> None:
@@ -292,14 +345,25 @@ class Watcher:
                 cache.cache_clear()  # it may hold tensors of the trace
 
 
-def may_settle(effects: Sequence[Effect]) -> bool:
-    """Can it be that these happen once and no more? Not where tensors of a step are kept or numbers are drawn."""
-    return bool(effects) and not any(effect.keeps_tensor or effect.random for effect in effects)
+def may_settle(effects: Sequence[Effect], of_forward: Sequence[Effect]) -> bool:
+    """Can it be that these happen once and no more? Only what forward does is tried again.
+
+    Not where tensors of a step are kept, numbers are drawn or an iterator moves on.
+    """
+    if not effects or any(effect.keeps_tensor or effect.moves_on for effect in effects):
+        return False
+    then = {(id(effect.holder), effect.key): effect.after for effect in of_forward}
+    return all(same(then.get((id(x.holder), x.key), MISSING), x.after, {}) for x in effects)
 
 
 def _frozen(value: Any) -> Any:
     """A value as it is now, whatever becomes of the container."""
     return shallow(value) if isinstance(value, CONTAINERS) and not isinstance(value, tuple | frozenset) else value
+
+
+def _writes(function: Any) -> bool:
+    """Does this builtin write to a file?"""
+    return isinstance(getattr(function, "__self__", None), io.IOBase) and function.__name__ in ("write", "writelines")
 
 
 def _contents(cell: CellType) -> Any:
