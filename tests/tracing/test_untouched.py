@@ -1,5 +1,6 @@
 """Whatever happens in a capture, the user's objects are as before."""
 
+import copy
 import cProfile
 import functools
 import itertools
@@ -18,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import lowtide
 from lowtide.errors import CaptureError
+from tests.training import Trained, differences, eager_step
 
 COUNT = 0
 SEEN: list[Any] = []
@@ -242,3 +244,35 @@ def test_the_users_profiler_goes_on_after_a_capture() -> None:
     math.sqrt(2.0)
     profiler.disable()
     assert any("sqrt" in str(entry.code) for entry in profiler.getstats())
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_teacher_that_the_loss_averages(foreach: bool) -> None:
+    """torch runs arithmetic of real tensors and numbers for real, also in a trace."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    ours, theirs = (Trained(m, torch.optim.SGD(m.parameters(), lr=0.1)) for m in (model, copy.deepcopy(model)))
+    teachers = [copy.deepcopy(model), copy.deepcopy(model)]
+
+    def loss_with(teacher: nn.Module) -> Callable[[nn.Module, Any], Any]:
+        def loss(model: nn.Module, batch: Any) -> Any:
+            with torch.no_grad():
+                if foreach:
+                    torch._foreach_mul_(list(teacher.parameters()), 0.5)
+                for mean, new in zip(teacher.parameters(), model.parameters(), strict=True):
+                    mean.mul_(0.9).add_(new, alpha=0.1)
+                wanted = teacher(batch)
+            return (model(batch) - wanted).pow(2).mean() + model(batch).mean()
+
+        return loss
+
+    batch = torch.randn(4, 8)
+    before = copy.deepcopy(teachers[0].state_dict())
+    step = lowtide.train_step(ours.model, ours.optimizer, batch, loss_with(teachers[0]))
+    assert all(torch.equal(before[k], v) for k, v in teachers[0].state_dict().items())
+    for k in range(3):
+        ours.loss = step(batch)
+        eager_step(theirs, batch, loss_with(teachers[1]), k)
+        theirs.optimizer.zero_grad()
+        assert list(differences(ours, theirs)) == []
+        assert all(map(torch.equal, teachers[0].parameters(), teachers[1].parameters()))

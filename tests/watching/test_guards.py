@@ -1,13 +1,18 @@
 """What the user's Python changes between two steps is never frozen: read anew, captured anew, or refused."""
 
+import array
 import copy
+import ctypes
 import functools
 import logging
 import math
+import multiprocessing
 import os
 import types
-from collections import deque
+import weakref
+from collections import ChainMap, Counter, UserDict, deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +21,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 import lowtide
 from lowtide.errors import CaptureError, LowtideError, StaleCapture
@@ -178,6 +184,63 @@ def test_code_without_a_file() -> None:
         scope["beta"] = 1.0 / k
 
     train(change, scope["loss"])
+
+
+def _proxied() -> tuple[Any, Callable[[], float], Callable[[float], None]]:
+    held = {"beta": 0.5}
+    seen = types.MappingProxyType(held)
+    return seen, lambda: seen["beta"], lambda value: held.update(beta=value)
+
+
+def _boxed(box: Any) -> tuple[Any, Callable[[], float], Callable[[float], None]]:
+    return box, lambda: float(box.value), lambda value: setattr(box, "value", value)
+
+
+def _held(box: Any, key: Any) -> tuple[Any, Callable[[], float], Callable[[float], None]]:
+    return box, lambda: float(box[key]), lambda value: box.__setitem__(key, value)
+
+
+def _context() -> tuple[Any, Callable[[], float], Callable[[float], None]]:
+    variable: ContextVar[float] = ContextVar("beta", default=0.5)
+
+    def put(value: float) -> None:
+        variable.set(value)
+
+    return variable, variable.get, put
+
+
+def _weak() -> tuple[Any, Callable[[], float], Callable[[float], None]]:
+    config = Config(0.5)
+    seen = weakref.ref(config)
+    return config, lambda: seen().beta, lambda value: setattr(config, "beta", value)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _proxied,
+        _context,
+        _weak,
+        lambda: _boxed(ctypes.c_double(0.5)),
+        lambda: _boxed(multiprocessing.Value("d", 0.5)),
+        lambda: _held(array.array("d", [0.5]), 0),
+        lambda: _held(UserDict({"beta": 0.5}), "beta"),
+        lambda: _held(ChainMap({}, {"beta": 0.5}), "beta"),
+        lambda: _held(Counter({"beta": 1}), "beta"),
+    ],
+)
+def test_values_behind_objects_of_pythons_own(make: Callable[[], Any]) -> None:
+    _kept, get, put = make()
+    train(lambda k, model: put(0.5 / k), lambda model, x: model(x) * get(), sentinel=False)
+
+
+def test_a_module_that_gets_other_parameters_is_refused_in_one_sentence() -> None:
+    def change(k: int, model: nn.Module) -> None:
+        if k == 2:
+            prune.random_unstructured(model.layer, "weight", 0.5)
+
+    with pytest.raises(CaptureError, match="stores a tensor of the step"):
+        train(change)
 
 
 class Carries(nn.Module):

@@ -19,6 +19,7 @@ from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.tracing.known import KnownValues, models_may_look
 from lowtide.tracing.loss import Loss
+from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
@@ -79,9 +80,10 @@ def trace_joint(
     stand_ins: dict[int, Tensor] = {}
     reals_by_id = {id(tensor): tensor for tensor in (*inputs.parameters.values(), *inputs.buffers.values())}
     forward_effects: list[Effect] = []
+    writes = RealWrites()
 
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
-        recorder = Recorder(model, known)
+        recorder = Recorder(model, known, writes)
         own = {
             name: tensor.detach().requires_grad_(inputs.parameters[name].requires_grad)
             for name, tensor in zip(inputs.parameters, parameters, strict=True)
@@ -124,6 +126,11 @@ def trace_joint(
             raise
         except Exception as error:
             where = line_of(error) or user_line()
+            if "dynamo-optimized" in str(error):
+                raise CaptureError(
+                    f"{where}: the step calls a function under torch.compile, which cannot be traced: call the "
+                    "function itself, without torch.compile"
+                ) from None
             if ".numpy()" in str(error):
                 raise CaptureError(
                     data_dependent(where, "a tensor's values are taken out of torch (.numpy())")
@@ -133,6 +140,8 @@ def trace_joint(
                 f"{where}: tracing the step failed with {type(error).__name__}: {reason}. "
                 "Run the same step eagerly: if that works, lowtide cannot trace this op"
             ) from error
+        finally:
+            writes.restore()
     return Joint(
         traced,
         trainable,

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from lowtide.errors import CaptureError
 from lowtide.records.words import Phase
 from lowtide.tracing.known import KnownValues, looks_at_values
+from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
 from lowtide.tracing.true_strides import correct_strides
@@ -63,9 +64,10 @@ def new_nodes(graph: fx.Graph, last: fx.Node) -> Iterator[fx.Node]:
 class Recorder(TorchDispatchMode):
     """Sits above the tracer, sees every aten call, and writes an Origin on the nodes that the call makes."""
 
-    def __init__(self, model: nn.Module, known: KnownValues) -> None:
+    def __init__(self, model: nn.Module, known: KnownValues, writes: RealWrites) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._known = known
+        self._writes = writes
         self.signature = Signature()
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._modules: list[str] = [""]
@@ -105,6 +107,7 @@ class Recorder(TorchDispatchMode):
             if answer is not None:
                 return answer
         func, args, kwargs = self._known.sized(func, args, kwargs, origin.source)
+        self._writes.note(func, args, kwargs)
         try:
             out = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):

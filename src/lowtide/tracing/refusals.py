@@ -42,6 +42,10 @@ def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
             raise CaptureError(
                 f"{where}: {_called(path)} is compiled with torch.compile: give the module itself, _orig_mod"
             )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CaptureError(
+                f"{where}: {_called(path)} is a module of torch.jit, which cannot be traced: give the Python module"
+            )
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_lazy(tensor):
             raise CaptureError(f"{where}: {name} has no shape yet: run the model once on a batch before")
@@ -198,6 +202,6 @@ def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
         )
     if printed:
         raise CaptureError(
-            f"{short(printed)}: the step prints or writes, which a captured step would do no more: "
+            f"{short(printed)}: the step prints, or opens or writes a file, which a captured step would do no more: "
             'print what it returns, or, if that does not matter, pass side_effects="ignore"'
         )

@@ -17,6 +17,7 @@ from lowtide.graph.batch_form import BatchForm
 from lowtide.tracing.joint import Inputs, quiet_trace, standing_in
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.loss import Loss
+from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.value_dependent import ValueDependent
 from lowtide.watching.watcher import Watcher
@@ -28,6 +29,7 @@ class _Echo(TorchDispatchMode):
     def __init__(self, known: KnownValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.signature = Signature()
+        self.writes = RealWrites()
         self._known = known
 
     def __torch_dispatch__(
@@ -41,6 +43,7 @@ class _Echo(TorchDispatchMode):
             if answer is not None:
                 return answer
         func, args, kwargs = self._known.sized(func, args, kwargs, "")
+        self.writes.note(func, args, kwargs)
         out = func(*args, **kwargs)
         self._known.follow(func, args, kwargs, out)
         self.signature.note(func, args, kwargs, out)
@@ -65,4 +68,5 @@ def has_settled(
         stands_for = {id(stand_ins[id(t)]): t for t in reals.values()}
         return not watcher.effects(stands_for) and echo.signature == before
     finally:
+        echo.writes.restore()
         watcher.forget()

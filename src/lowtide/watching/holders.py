@@ -1,18 +1,21 @@
 """Places that hold values of the user's: what they held, what they hold now, and how that is put back."""
 
+import copy
+import ctypes
 import random
 import types
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sized
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lowtide.watching.values import MISSING, PLAIN, Copies, same, same_contents, shallow, tensor_form
+from lowtide.watching.values import ARRAYS, MISSING, PLAIN, Copies, same, same_contents, shallow, tensor_form
 
 
 class Holder(ABC):
@@ -249,7 +252,7 @@ class Container(Holder):
     def values_at(self, key: Any) -> tuple[Any, Any]:
         if key == "contents":
             return self.copy, self.owner
-        return self.copy[key], self.owner[key]
+        return self.copy[key], self.now().get(key, MISSING)
 
     def _first(self, copies: Copies, known: Mapping[int, Any] | None) -> Any:
         """The key that has changed, where just one has."""
@@ -283,7 +286,7 @@ class Container(Holder):
 
 
 class Array(Holder):
-    """A numpy array: a trace copies what it holds."""
+    """An array of plain numbers, numpy's or Python's: a trace copies what it holds."""
 
     def __init__(self, owner: Any, path: str) -> None:
         super().__init__(owner, path)
@@ -293,17 +296,37 @@ class Array(Holder):
         return {"": self.owner}
 
     def copied(self) -> dict[Any, Any]:
-        return {"": self.owner.copy()}
+        return {"": copy.copy(self.owner)}
 
     def name(self, key: Any) -> str:
         return self.path
 
     def put(self, key: Any, value: Any) -> None:
-        self.owner[...] = value
+        self.owner[... if isinstance(self.owner, np.ndarray) else slice(None)] = value
 
     def restore(self) -> None:
         if not same(self.before[""], self.owner, {}):
             self.put("", self.before[""])
+
+
+class Box(Holder):
+    """One value behind an object of Python's own that is asked for it: a ctypes number, a context variable."""
+
+    def __init__(self, owner: Any, path: str) -> None:
+        super().__init__(owner, path)
+        self.read.add("")
+
+    def now(self) -> Mapping[Any, Any]:
+        return {"": self.owner.get(MISSING) if isinstance(self.owner, ContextVar) else self.owner.value}
+
+    def name(self, key: Any) -> str:
+        return self.path
+
+    def put(self, key: Any, value: Any) -> None:
+        if isinstance(self.owner, ContextVar):
+            self.owner.set(value)
+        else:
+            self.owner.value = value
 
 
 class TensorForm(Holder):
@@ -428,8 +451,10 @@ def holder_of(owner: Any, path: str) -> Holder | None:
         return RandomSource(owner, path)
     if isinstance(owner, Tensor):
         return TensorForm(owner, path)
-    if isinstance(owner, np.ndarray):
+    if isinstance(owner, ARRAYS):
         return Array(owner, path)
+    if isinstance(owner, ContextVar | ctypes._SimpleCData):
+        return Box(owner, path)
     if isinstance(owner, list | tuple | dict | set | frozenset | deque):
         return Container(owner, path)
     if isinstance(owner, types.CellType):

@@ -1,5 +1,6 @@
 """When two Python values mean the same to a trace."""
 
+import array
 import enum
 import types
 import weakref
@@ -27,6 +28,7 @@ PLAIN = (
     torch.layout,
     torch.memory_format,
 )
+ARRAYS = (np.ndarray, array.array, bytearray)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
@@ -64,6 +66,8 @@ def same(before: Any, now: Any, copies: Copies, known: Mapping[int, Any] | None 
     if isinstance(before, np.ndarray):
         held = copies.get(id(before), before)
         return bool(held.dtype == now.dtype and held.shape == now.shape and held.tobytes() == now.tobytes())
+    if isinstance(before, ARRAYS):
+        return bool(before == now)
     if isinstance(before, types.MethodType):
         return before.__self__ is now.__self__ and before.__func__ is now.__func__
     if isinstance(before, weakref.ref):

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    MappingProxyType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
 )
 from typing import TYPE_CHECKING, Any
@@ -51,7 +54,9 @@ MOST = 200_000
 """Places that are watched; a program that reaches more is told so."""
 _STRUCTURE = ("training", "_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_PASSED_OVER = (logging.Logger, BuiltinFunctionType, functools.cached_property, property, staticmethod, classmethod)
+_PASSED_OVER = (logging.Logger, functools.cached_property, property, staticmethod, classmethod)
+_DATA = {"collections", "types", "argparse", "configparser", "multiprocessing"}
+"""Python's modules whose classes hold data and read it by methods of their own, which are not looked at."""
 _NO_NAMES = CodeFacts((), False, (), False, True, True)
 
 
@@ -113,7 +118,7 @@ class Watcher:
         self.holders: dict[int, Holder] = {}
         self.copies: Copies = {}
         self.printed: str = ""
-        """Where the user's code printed something or wrote to a file."""
+        """Where the user's code printed something, or opened or wrote a file."""
         self._facts: dict[CodeType, CodeFacts | None] = {}
         self._done: set[tuple[int, CodeType | None]] = set()
         self._functions: dict[CodeType, list[FunctionType]] = {}
@@ -259,8 +264,9 @@ class Watcher:
         if key in self._done:
             return
         self._done.add(key)
-        if isinstance(value, MethodType):
-            self._reach(value.__self__, path, facts, code)
+        if isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):
+            if not isinstance(value.__self__, ModuleType):  # as that of a builtin function is
+                self._reach(value.__self__, path, facts, code)
         elif isinstance(value, FunctionType):
             # What it reads is seen when it runs, but what surrounds a function that is handed over is there now.
             if code is None:
@@ -273,6 +279,11 @@ class Watcher:
                 self._reach(part, path, facts, code)
         elif value is os.environ:
             self._reach(vars(value)["_data"], "os.environ", facts, code)
+        elif isinstance(value, weakref.ref):
+            self._reach(value(), path, facts, code)
+        elif isinstance(value, MappingProxyType):
+            for held in gc.get_referents(value):
+                self._reach(held, path, facts, code)
         elif isinstance(value, ModuleType):
             if not is_library(value.__name__) and facts.names:
                 self._read_globals(vars(value), facts.names, code, facts)
@@ -292,7 +303,8 @@ class Watcher:
         if holder is None or isinstance(value, (Tensor, *RANDOM)) or isinstance(holder, Position):
             return
         held = holder.now()
-        names = {*facts.names, *held} if facts.dynamic else facts.names
+        everything = facts.dynamic or type(value).__module__.partition(".")[0] in _DATA
+        names = {*facts.names, *held} if everything else facts.names
         module = isinstance(value, nn.Module)
         for name in names:
             if name in held:
@@ -362,7 +374,9 @@ def _frozen(value: Any) -> Any:
 
 
 def _writes(function: Any) -> bool:
-    """Does this builtin write to a file?"""
+    """Does this builtin open a file or write to one?"""
+    if function is open:
+        return True
     return isinstance(getattr(function, "__self__", None), io.IOBase) and function.__name__ in ("write", "writelines")
 
 
