@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from lowtide.cli import app
 from lowtide.device.swap import Sample
 from lowtide.errors import InputError
+from lowtide.experiments.swap.record import Way, Ways
+from lowtide.experiments.swap.report import COLUMNS
 from lowtide.records.training_run import TrainingRun
-from lowtide.records.ways import Way, Ways
-from lowtide.reporting.ways import COLUMNS
 from lowtide.training import swap_use
 
 MODEL = """

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lowtide.cli import eager_copy
-from lowtide.cli.eager_copy import EagerCopy, differences
+from lowtide.experiments import eager_copy
+from lowtide.experiments.eager_copy import EagerCopy, differences
 from lowtide.records.step_plan import PlanFile
 from lowtide.records.training_run import TrainingRun
 from tests.cli.running import run_main

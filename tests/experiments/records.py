@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from lowtide.records.budgets import OpTimes
-from lowtide.records.case import Activations, Case, Outcome, Part, PlannedCase, Turns
-from lowtide.records.largest import Largest
-from lowtide.records.policies import Policies, PolicyRow
+from lowtide.experiments.budgets.record import OpTimes
+from lowtide.experiments.case import Activations, Case, Outcome, Part, PlannedCase, Turns
+from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.policies.record import Policies, PolicyRow
+from lowtide.experiments.swap.record import Way, WayRow, Ways
+from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.records.profile import TransferSample
-from lowtide.records.sweep import Pair, Sweep
 from lowtide.records.training_run import PlanFigures, Some
-from lowtide.records.ways import Way, WayRow, Ways
 from tests.experiments.workers import MACHINE, Pretender, Pretenders, settings
 
 MIB = 2**20

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lowtide.errors import InputError
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.words import Role
+from lowtide.records.vocabulary import Role
 
 
 @dataclass(frozen=True)

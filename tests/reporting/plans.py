@@ -4,7 +4,7 @@ from lowtide.planning.problem import COMPUTE, Op, Problem, Storage
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
 from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 
 from .synthetic import KIB, chain
 

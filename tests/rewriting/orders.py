@@ -4,8 +4,8 @@ import random
 
 from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.swaps import swaps_of
-from lowtide.records.words import Phase
-from lowtide.rewriting.problem import Act, Fit, without_idle_runs
+from lowtide.profiling.problem import Act, Fit, without_idle_runs
+from lowtide.records.vocabulary import Phase
 
 
 def random_order(fit: Fit, rng: random.Random, *, share: float = 0.2) -> tuple[int, ...]:

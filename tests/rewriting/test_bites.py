@@ -9,12 +9,12 @@ import torch
 
 import lowtide
 from lowtide.errors import RewriteError
-from lowtide.graph import effects, replay
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.words import Purpose
+from lowtide.kernels import effects, replay
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import Fit, problem_of
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting import rewrite as rewriting
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, problem_of
 from lowtide.rewriting.verify import verify
 from tests.rewriting.orders import everything_again
 from tests.rewriting.test_rewrite import assert_trains_as_eager

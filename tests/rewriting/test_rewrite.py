@@ -17,10 +17,10 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.swapping import Space
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import Fit, problem_of, with_states
 from lowtide.profiling.runs import run_plain
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, problem_of, with_states
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from tests.rewriting.orders import everything_again, random_order

@@ -10,15 +10,15 @@ from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import UpdateForm
+from lowtide.optimizer.update import UpdateForm
 from lowtide.planning.policies import policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import problem_of, with_states
 from lowtide.profiling.profile import profile
 from lowtide.profiling.runs import run_plain
 from lowtide.profiling.signs import sign_profiles
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import problem_of, with_states
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced, trace

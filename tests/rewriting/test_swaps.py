@@ -14,13 +14,13 @@ from lowtide.device.meter import meter_for
 from lowtide.device.swap import SwapSpace, open_space
 from lowtide.errors import RewriteError
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger
+from lowtide.optimizer.update import Ledger
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import Fit, Lanes, problem_of, with_states
 from lowtide.profiling.runs import no_collection
 from lowtide.records.profile import Profile, TransferSample
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, Lanes, problem_of, with_states
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from tests.rewriting.orders import random_swaps

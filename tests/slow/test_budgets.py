@@ -11,10 +11,10 @@ from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.models import build
 from lowtide.planning.policies import quiet
+from lowtide.profiling.estimate import estimate
 from lowtide.profiling.runs import run_plain
 from lowtide.records.profile import Profile
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
+from lowtide.records.vocabulary import Purpose
 from lowtide.training.planned import Variant, apply_plan, make_plan, provisional
 from lowtide.training.swap_use import SwapUse
 from tests.training import Trained, differences, eager_step

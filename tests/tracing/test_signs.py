@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import UpdateForm
-from lowtide.records.words import Phase, Role
+from lowtide.optimizer.update import UpdateForm
+from lowtide.records.vocabulary import Phase, Role
 from lowtide.tracing.capture import Traced, trace
 from tests.zoo import ZOO
 

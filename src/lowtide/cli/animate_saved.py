@@ -66,9 +66,9 @@ def saved(
         progress_line("animate saved") as say,
     ):
         # torch takes a while to import: not before the options are known to be right.
-        from lowtide.cli.sampled_steps import Planning, sampled_steps
+        from lowtide.experiments.saved_memory.report import draw_saved_demo
+        from lowtide.experiments.saved_memory.run import Planning, sampled_steps
         from lowtide.models import ModelOptions, build, make_optimizer
-        from lowtide.reporting.saved_demo import draw_saved_demo
 
         def fresh() -> "tuple[Training, Optimizer]":
             training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)

@@ -15,11 +15,11 @@ from lowtide.cli.bench_swap import swap
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
+from lowtide.experiments.planner.report import SCALING_NAME, SCALING_PNG, TABLE_NAME, draw_scaling, write_cases
 from lowtide.files import results_directory
 from lowtide.planning.benchmark import Asked, Case, run_cases, scaling_problems
 from lowtide.planning.policies import POLICIES, policy
 from lowtide.planning.problem_file import load_problem
-from lowtide.reporting.planner_bench import SCALING_NAME, SCALING_PNG, TABLE_NAME, draw_scaling, write_cases
 
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)

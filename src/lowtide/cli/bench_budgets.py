@@ -60,10 +60,10 @@ def budgets(
         progress_line("bench budgets") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.budgets.report import budgets_table, draw_budgets, write_budgets_csv
+        from lowtide.experiments.budgets.run import against_budgets
+        from lowtide.experiments.captured import captured
         from lowtide.models import ModelOptions
-        from lowtide.reporting.budgets import budgets_table, draw_budgets, write_budgets_csv
-        from lowtide.training.against_budgets import against_budgets
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)

@@ -10,8 +10,8 @@ from rich.table import Table
 from lowtide.cli.options import BatchSize, Force, Model, OptimizerName
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
+from lowtide.experiments.capture.record import Comparison
 from lowtide.files import results
-from lowtide.records.comparison import Comparison
 from lowtide.units import format_bytes, format_ms
 
 
@@ -31,8 +31,8 @@ def capture(
     with results(out, (name,), force=force) as folder, progress_line("bench capture") as say:
         say("build and capture")
         import lowtide
+        from lowtide.experiments.capture.run import against_eager
         from lowtide.models import build, make_optimizer
-        from lowtide.profiling.against_eager import against_eager
         from lowtide.tracing.loss import model_loss
 
         training = build(model, batch_size)

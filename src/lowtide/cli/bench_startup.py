@@ -48,7 +48,7 @@ def startup(
     with resources_suffice(batch_size), progress_line("bench startup") as say:
         say("build")
         import lowtide
-        from lowtide.cli.eager_copy import EagerCopy
+        from lowtide.experiments.eager_copy import EagerCopy
         from lowtide.models import ModelOptions, build, make_optimizer
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)

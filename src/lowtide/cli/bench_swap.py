@@ -59,10 +59,10 @@ def swap(
         progress_line("bench swap") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.captured import captured
+        from lowtide.experiments.swap.report import draw_ways, ways_table, write_ways_csv
+        from lowtide.experiments.swap.run import against_ways
         from lowtide.models import ModelOptions
-        from lowtide.reporting.ways import draw_ways, ways_table, write_ways_csv
-        from lowtide.training.against_ways import against_ways
         from lowtide.training.swap_use import SwapUse
 
         options = ModelOptions(image_size, seq_len, dropout)

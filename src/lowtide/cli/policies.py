@@ -65,11 +65,11 @@ def policies(
         progress_line("policies") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.captured import captured
+        from lowtide.experiments.policies.report import draw_policies, policies_table, write_policies_csv
+        from lowtide.experiments.policies.run import against_policies
         from lowtide.models import ModelOptions
         from lowtide.reporting.explain import explain
-        from lowtide.reporting.policies import draw_policies, policies_table, write_policies_csv
-        from lowtide.training.against_policies import against_policies
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import lowtide
-from lowtide.cli.eager_copy import EagerCopy, differences
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.errors import EagerMismatch
-from lowtide.graph.replay import generator_state
-from lowtide.graph.update import describe
+from lowtide.experiments.eager_copy import EagerCopy, differences
+from lowtide.kernels.replay import generator_state
 from lowtide.models.training import Training
+from lowtide.optimizer.update import describe
 from lowtide.profiling.runs import no_collection
 from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
 from lowtide.reporting.training_table import step_line

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from lowtide.graph.draw import draw
 from lowtide.graph.ops import Op, Storage
-from lowtide.records.words import Phase, Role
+from lowtide.kernels.draw import draw
+from lowtide.records.vocabulary import Phase, Role
 
 aten = torch.ops.aten
 _library = torch.library.Library("lowtide", "FRAGMENT")

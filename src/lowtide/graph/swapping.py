@@ -13,8 +13,8 @@ from torch import Tensor, fx
 
 from lowtide.graph.ops import Op, Storage
 from lowtide.graph.packing import is_dense
-from lowtide.graph.update import Ledger
-from lowtide.records.words import Phase, Role
+from lowtide.optimizer.update import Ledger
+from lowtide.records.vocabulary import Phase, Role
 
 
 class Space(Protocol):

@@ -6,7 +6,7 @@ from lowtide.graph.ops import Op, Storage
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.profile import ActivationRecord, TransferSample
 from lowtide.records.transfer import copy_ms
-from lowtide.records.words import Role
+from lowtide.records.vocabulary import Role
 
 
 def activation_records(

@@ -13,7 +13,7 @@ from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
 from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import describe, is_foreach
+from lowtide.optimizer.update import describe, is_foreach
 from lowtide.profiling.activations import activation_records
 from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import (
@@ -29,7 +29,7 @@ from lowtide.profiling.runs import (
 from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
-from lowtide.records.words import Role
+from lowtide.records.vocabulary import Role
 
 Progress = Callable[[int, int, str], None]
 """Called as `progress(done, total, what)`, once per op of every run."""

@@ -13,15 +13,15 @@ from torch.utils._pytree import tree_leaves
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
 from lowtide.errors import ProfileError
-from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.swapping import Space
-from lowtide.graph.update import Ledger, state_tensors, update
+from lowtide.kernels.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
+from lowtide.optimizer.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
-from lowtide.records.words import Purpose
+from lowtide.records.vocabulary import Purpose
 
 Tick = Callable[[Op], None]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lowtide.records.codec import load_record, save_record
 from lowtide.records.sound import check_profile
-from lowtide.records.words import Phase, Purpose, Role
+from lowtide.records.vocabulary import Phase, Purpose, Role
 
 FORMAT = "lowtide-profile/3"
 

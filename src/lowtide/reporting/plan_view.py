@@ -8,7 +8,7 @@ from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import instances
 from lowtide.records.profile import OpRecord, Profile
 from lowtide.records.step_plan import ActionRecord, StepPlan
-from lowtide.records.words import Phase, Role
+from lowtide.records.vocabulary import Phase, Role
 from lowtide.reporting.step_memory import as_captured
 from lowtide.reporting.step_view import PROGRAM, UPDATE, Layer, Run, StepView
 from lowtide.reporting.style import ROLE_COLOURS, ROLE_WORDS, WORKSPACE_COLOUR

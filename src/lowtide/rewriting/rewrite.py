@@ -7,14 +7,14 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
 from lowtide.graph.packing import Packing
-from lowtide.graph.replay import generator_bytes, generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.swapping import SWAP_OPS, Swapping, arrive, offload, prefetch, release
-from lowtide.records.words import Purpose, Role
-from lowtide.rewriting.problem import Act, Fit
+from lowtide.kernels.effects import repeated_arguments
+from lowtide.kernels.replay import generator_bytes, generator_state, replay_form
+from lowtide.profiling.problem import Act, Fit
+from lowtide.records.vocabulary import Purpose, Role
 
 
 def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:

@@ -12,13 +12,13 @@ from torch._ops import OpOverload
 
 from lowtide.errors import RewriteError
 from lowtide.graph import swapping
-from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths
-from lowtide.graph.replay import generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import update
-from lowtide.records.words import Purpose
+from lowtide.kernels.effects import repeated_arguments
+from lowtide.kernels.replay import generator_state, replay_form
+from lowtide.optimizer.update import update
+from lowtide.records.vocabulary import Purpose
 
 Value = tuple[str, ...]
 """What a name stands for: the old graph's node, its packed form, or the generator's state before a random op."""

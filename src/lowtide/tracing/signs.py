@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from lowtide.graph.packing import is_dense, pack_bits, sign_backward
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten

@@ -14,14 +14,14 @@ from lowtide.graph.ops import Op
 from lowtide.graph.packing import make_tables
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Micro, UpdateForm, describe
+from lowtide.optimizer.update import Micro, UpdateForm, describe
 from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced

@@ -11,9 +11,9 @@ import torch
 from lowtide.device.swap import SwapSpace, measure, measure_drag, open_space
 from lowtide.errors import InputError, shown
 from lowtide.graph.step_graph import StepGraph
+from lowtide.profiling.problem import Lanes
 from lowtide.records.profile import Profile, TransferSample
 from lowtide.records.step_plan import StepPlan
-from lowtide.rewriting.problem import Lanes
 from lowtide.training.undo import undo_bytes
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, PlanMismatch, shown
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
 from lowtide.planning.policies import policy as find_policy
 from lowtide.profiling.profile import profile
 from lowtide.profiling.signs import sign_profiles

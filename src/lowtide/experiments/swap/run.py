@@ -1,0 +1,86 @@
+"""Recompute only, swap only, and both, at several budgets, beside eager and captured steps, in one run."""
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any
+
+from lowtide.experiments.measure_plans import CAPTURED, EAGER, Asked, Measured, Say, measure_plans, measure_profile
+from lowtide.experiments.swap.record import Way, WayRow, Ways
+from lowtide.graph.step_graph import StepGraph
+from lowtide.records.training_run import PlanFigures
+from lowtide.training.planned import batch_lines
+from lowtide.training.swap_use import SwapUse
+
+
+def against_ways(
+    graph: StepGraph,
+    eager_loss: Callable[[], Any],
+    left: Sequence[float],
+    swap: SwapUse,
+    *,
+    name: str,
+    rounds: int = 5,
+    warmup: int = 1,
+    op_runs: int = 2,
+    time_limit: float,
+    say: Say = lambda _: None,
+) -> Ways:
+    """Plan `graph` in every way for each share in `left` of the bytes above its residents; measure all in turn."""
+    measured = measure_profile(graph, say)
+    say("measure swapping")
+    swap.open(graph.device)
+    measured = swap.measured(measured)
+    unplanned = max(measured.peak_B, measured.step_peak_B)
+    budgets = [measured.resident_B + ceil(share * (unplanned - measured.resident_B)) for share in left]
+    cases = [(share, budget, way) for share, budget in zip(left, budgets, strict=True) for way in Way]
+    asked = [
+        Asked("optimal", budget, swap=way is not Way.RECOMPUTE, again=way is not Way.SWAP) for _, budget, way in cases
+    ]
+    found = measure_plans(
+        graph,
+        measured,
+        eager_loss,
+        asked,
+        rounds=rounds,
+        warmup=warmup,
+        op_runs=op_runs,
+        time_limit=time_limit,
+        say=say,
+        swap=swap,
+    )
+    return Ways(
+        model=name,
+        batch=batch_lines(graph.form),
+        optimizer=measured.optimizer,
+        device=measured.device,
+        torch=measured.torch,
+        threads=measured.threads,
+        memory_source=found.memory_source,
+        transfer=measured.transfer,
+        transfer_tier=measured.transfer_tier,
+        transfer_drag=measured.transfer_drag,
+        warmup=warmup,
+        resident_B=measured.resident_B,
+        unplanned_peak_B=unplanned,
+        eager_ms=found.ms[EAGER],
+        captured_ms=found.ms[CAPTURED],
+        captured_ops=found.ops[CAPTURED],
+        rows=tuple(_row(found, number, *case) for number, case in enumerate(cases)),
+    )
+
+
+def _row(found: Measured, number: int, share: float, budget: int, way: Way) -> WayRow:
+    plan, key = found.plans[number], found.keys[number]
+    if isinstance(plan, str):
+        return WayRow(share, budget, way, plan, None, None, (), (), None)
+    return WayRow(
+        left=share,
+        budget_B=budget,
+        way=way,
+        failure=None,
+        plan=PlanFigures.of(plan),
+        measured_peak_B=found.peaks[key],
+        ms=found.ms[key],
+        wait_ms=found.waits[key],
+        ops=found.ops[key],
+    )
