@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lowtide.cli import app
-from lowtide.device.swap import Sample
 from lowtide.errors import InputError
 from lowtide.experiments.swap.record import Way, Ways
 from lowtide.experiments.swap.report import COLUMNS
 from lowtide.records.training_run import TrainingRun
+from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 
 MODEL = """
@@ -28,8 +28,8 @@ def net(n):
 @pytest.fixture
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model whose values are worth swapping, as if copies took no time."""
-    monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e-4, 1e-4),))
-    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 0.0)
+    monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),))
+    monkeypatch.setattr(swap_use, "measure_slowdown", lambda space: 0.0)
     (tmp_path / "net.py").write_text(MODEL)
     return f"{tmp_path / 'net.py'}:net"
 

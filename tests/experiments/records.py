@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from lowtide.experiments.budgets.record import OpTimes
 from lowtide.experiments.case import Activations, Case, Outcome, Part, PlannedCase, Turns
 from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.op_times import OpTimes
 from lowtide.experiments.policies.record import Policies, PolicyRow
 from lowtide.experiments.swap.record import Way, WayRow, Ways
 from lowtide.experiments.sweep.record import Pair, Sweep
-from lowtide.records.profile import TransferSample
 from lowtide.records.training_run import PlanFigures, Some
+from lowtide.records.transfer import TransferSample
 from tests.experiments.workers import MACHINE, Pretender, Pretenders, settings
 
 MIB = 2**20

@@ -6,8 +6,8 @@ from typing import Any
 
 from lowtide.experiments.case import Case, CaseSettings, Outcome
 from lowtide.experiments.case_run import CaseRun
+from lowtide.experiments.machine import Machine
 from lowtide.experiments.worker import killed_case
-from lowtide.records.machine import Machine
 
 MACHINE = Machine("a processor", 2, 2**34, "Linux", "3.11", "2.13", "0.1")
 

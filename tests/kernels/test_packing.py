@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowtide
-from lowtide.graph.packing import _CHUNK, _flat, _gathered, pack_bits, pack_integers, unpack_bits, unpack_integers
+from lowtide.kernels.packing import _CHUNK, _flat, _gathered, pack_bits, pack_integers, unpack_bits, unpack_integers
 from tests.zoo import ZOO
 
 SIZES = [(1,), (7,), (8,), (9,), (3, 5, 7), (_CHUNK + 13,), (2, _CHUNK // 2 + 8)]

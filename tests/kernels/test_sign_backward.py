@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lowtide.graph import packing
-from lowtide.graph.packing import pack_bits, sign_backward
+from lowtide.kernels import packing
+from lowtide.kernels.packing import pack_bits, sign_backward
 
 aten = torch.ops.aten
 SPECIAL = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), -float("nan"), 1e-45, -1e-45, 1.5, -1.5)

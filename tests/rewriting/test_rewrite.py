@@ -14,7 +14,7 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import Space
+from lowtide.kernels.swap import Space
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.estimate import estimate

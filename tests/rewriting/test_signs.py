@@ -8,8 +8,8 @@ import torch
 
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
-from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.packing import pack_bits, sign_backward
 from lowtide.optimizer.update import UpdateForm
 from lowtide.planning.policies import policy
 from lowtide.planning.simulate import simulate

@@ -19,7 +19,8 @@ from lowtide.planning.simulate import simulate
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import Fit, Lanes, problem_of, with_states
 from lowtide.profiling.runs import no_collection
-from lowtide.records.profile import Profile, TransferSample
+from lowtide.records.profile import Profile
+from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.errors import InputError
-from lowtide.graph.packing import sign_backward
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.packing import sign_backward
 from lowtide.records.step_plan import StepPlan
 from lowtide.tracing.capture import Traced
 from lowtide.training.planned import Variant, make_plan

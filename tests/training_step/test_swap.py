@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from lowtide.device.swap import Sample, SwapError
+from lowtide.device.swap import SwapError
 from lowtide.device.swap.disk import DiskSpace
 from lowtide.device.swap.swap_file import SwapFile
 from lowtide.errors import InputError
+from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 from lowtide.training.train_step import TrainStep
 from tests.device.swap.files import FaultyFile, SlowFile, disk_full, failing, no_progress
@@ -46,8 +47,8 @@ def batch(seed: int = 1) -> Tensor:
 @pytest.fixture(autouse=True)
 def fast_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if copies took no time: small ops would be run again instead."""
-    monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e-4, 1e-4),))
-    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 0.0)
+    monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),))
+    monkeypatch.setattr(swap_use, "measure_slowdown", lambda space: 0.0)
 
 
 def use_file(monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], SwapFile]) -> list[SwapFile]:
@@ -204,7 +205,7 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, object], words: str,
 
 
 def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e5, 1e5),))
+    monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e5, 1e5),))
     step, ours, theirs = swapped(tmp_path, swap="auto")
     assert not step.graph.swaps
     assert step._swap.space is None
@@ -212,7 +213,7 @@ def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: 
 
 
 def test_copies_that_take_too_much_from_compute_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 1e3)
+    monkeypatch.setattr(swap_use, "measure_slowdown", lambda space: 1e3)
     step, _, _ = swapped(tmp_path)
     assert not step.graph.swaps
     assert step.profile is not None
@@ -238,13 +239,13 @@ KILLED = """
 import os, sys, torch
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from lowtide.device.swap import Sample
+from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 from tests.device.swap.files import SlowFile
 from lowtide.device.swap.disk import DiskSpace
 from tests.training_step.test_swap import batch, swapped
-swap_use.measure = lambda space, largest: (Sample(2**20, 1e-4, 1e-4),)
-swap_use.measure_drag = lambda space: 0.0
+swap_use.measure_copies = lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),)
+swap_use.measure_slowdown = lambda space: 0.0
 swap_use.open_space = lambda tier, device, folder: DiskSpace(SlowFile(folder, 0.2))
 step, *_ = swapped(Path({folder!r}))
 print("ready", flush=True)

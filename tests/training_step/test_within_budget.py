@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 import lowtide
 from lowtide.device.meter import Meter, ShimMeter, Taken
 from lowtide.device.shim import compiler
-from lowtide.graph import packing
-from lowtide.graph.packing import unpack_bits
+from lowtide.kernels import packing
+from lowtide.kernels.packing import unpack_bits
 from lowtide.kernels.replay import generator_bytes
 from lowtide.training.train_step import TrainStep
 from lowtide.training.undo import Undo, undo_bytes

@@ -20,8 +20,7 @@ from lowtide.cli.options import (
     check_gif,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.cli.train import PlanningTime
 from lowtide.files import results

@@ -19,8 +19,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError, shown
 from lowtide.files import results
@@ -62,7 +61,7 @@ def budgets(
         say("build and capture")
         from lowtide.experiments.budgets.report import budgets_table, draw_budgets, write_budgets_csv
         from lowtide.experiments.budgets.run import against_budgets
-        from lowtide.experiments.captured import captured
+        from lowtide.experiments.measure_plans import captured
         from lowtide.models import ModelOptions
 
         options = ModelOptions(image_size, seq_len, dropout)

@@ -20,8 +20,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results
@@ -59,7 +58,7 @@ def swap(
         progress_line("bench swap") as say,
     ):
         say("build and capture")
-        from lowtide.experiments.captured import captured
+        from lowtide.experiments.measure_plans import captured
         from lowtide.experiments.swap.report import draw_ways, ways_table, write_ways_csv
         from lowtide.experiments.swap.run import against_ways
         from lowtide.models import ModelOptions

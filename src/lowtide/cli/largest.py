@@ -17,13 +17,11 @@ from lowtide.cli.options import (
     SeqLen,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError
-from lowtide.experiments.case import CaseSettings
+from lowtide.experiments.case import CaseSettings, source_hash
 from lowtide.experiments.largest.run import find_largest
 from lowtide.experiments.machine import this_machine
-from lowtide.experiments.source import source_hash
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes

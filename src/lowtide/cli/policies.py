@@ -18,8 +18,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results, write_text
@@ -65,7 +64,7 @@ def policies(
         progress_line("policies") as say,
     ):
         say("build and capture")
-        from lowtide.experiments.captured import captured
+        from lowtide.experiments.measure_plans import captured
         from lowtide.experiments.policies.report import draw_policies, policies_table, write_policies_csv
         from lowtide.experiments.policies.run import against_policies
         from lowtide.models import ModelOptions

@@ -20,10 +20,9 @@ from lowtide.cli.options import (
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.work_bar import WorkBar, work_bar
 from lowtide.errors import InputError, shown
-from lowtide.experiments.case import CaseSettings
+from lowtide.experiments.case import CaseSettings, source_hash
 from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
-from lowtide.experiments.source import source_hash
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.experiments.sweep.run import both, finished, run_size
 from lowtide.files import results

@@ -17,7 +17,7 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.errors import EagerMismatch
-from lowtide.experiments.eager_copy import EagerCopy, differences
+from lowtide.experiments.eager_training import EagerCopy, differences
 from lowtide.kernels.replay import generator_state
 from lowtide.models.training import Training
 from lowtide.optimizer.update import describe

@@ -1,12 +1,13 @@
 """One case of an experiment: a model and a batch size, trained some steps with or without a plan, in one process."""
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lowtide.experiments.budgets.record import OpTimes
+from lowtide.experiments.machine import Machine
+from lowtide.experiments.op_times import OpTimes
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.machine import Machine
 from lowtide.records.step_plan import StepPlan
 from lowtide.records.training_run import PlanFigures, Some
 
@@ -156,3 +157,10 @@ class Case:
     def load(cls, path: Path) -> "Case":
         """Read back an equal record."""
         return load_record(cls, path, version=FORMAT)
+
+
+def source_hash(model: str) -> str:
+    """Hash of the file in `path/to/file.py:function`, which tells whether the user's model has changed since it was
+    measured; empty for reference models, modules, and where there is no file."""
+    path = Path(model.rpartition(":")[0])
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

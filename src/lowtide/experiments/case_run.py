@@ -11,8 +11,7 @@ from time import perf_counter
 import torch
 
 from lowtide.device.exhausted import is_out_of_memory
-from lowtide.device.give_back import give_back
-from lowtide.device.limit import limit_memory, process_bytes, usual_device
+from lowtide.device.limit import give_back, limit_memory, process_bytes, usual_device
 from lowtide.device.meter import meter_for
 from lowtide.errors import InputError
 from lowtide.experiments.case import Case, CaseSettings, Outcome, Turns

@@ -1,23 +1,26 @@
 """The two kinds of training that an experiment compares: with a plan, and without one. Both learn the same."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
-from lowtide.experiments.budgets.record import OpTimes
 from lowtide.experiments.case import Activations, Part, PlannedCase
 from lowtide.experiments.eager_training import EagerTraining
 from lowtide.experiments.measure_plans import by_purpose
-from lowtide.experiments.peak_parts import peak_parts
+from lowtide.experiments.op_times import OpTimes
 from lowtide.graph.step_graph import StepGraph
 from lowtide.models.training import Training
 from lowtide.profiling.runs import OpByOp, no_collection, run_op_by_op
 from lowtide.records.training_run import PlanFigures
+from lowtide.records.vocabulary import Role
 from lowtide.tracing.capture import capture
 from lowtide.training.train_step import train_step
+
+WORKSPACE = "workspace"
 
 
 class CaseSteps(ABC):
@@ -120,3 +123,18 @@ class WithPlan(CaseSteps):
         plan = self._step.plan
         assert plan is not None, "there is a budget"
         return PlannedCase(PlanFigures.of(plan), Activations.of(plan), plan.timeline.time, plan.base_time)
+
+
+def peak_parts(graph: StepGraph, runs: Sequence[OpByOp]) -> tuple[Part, ...]:
+    """Bytes of every role, and of the op's workspace, at the highest op of `graph`; they add up to the peak."""
+    extra = [
+        max(0, max(run.taken[op.rank].peak for run in runs) - sum(graph.storages[s].bytes for s in op.makes))
+        for op in graph.ops
+    ]
+    peak = max(range(len(graph.ops)), key=lambda rank: graph.live_bytes[rank] + extra[rank])
+    sizes = dict.fromkeys(Role, 0)
+    for storage in graph.storages:
+        life = graph.lifetimes.get(storage.index)
+        if storage.resident or (life is not None and life.created <= peak <= life.last):
+            sizes[storage.role] += storage.bytes
+    return (*(Part(role.value, size) for role, size in sizes.items()), Part(WORKSPACE, extra[peak]))

@@ -9,8 +9,9 @@ from typing import Any
 from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
 from lowtide.device.swap import SwapSpace, Waited
-from lowtide.experiments.budgets.record import OpTimes
+from lowtide.experiments.op_times import OpTimes
 from lowtide.graph.step_graph import StepGraph
+from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.optimizer.update import Ledger
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.profiling.problem import Lanes
@@ -20,6 +21,8 @@ from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
 from lowtide.records.vocabulary import Purpose
+from lowtide.tracing.capture import capture
+from lowtide.tracing.loss import model_loss
 from lowtide.training.planned import Variant, apply_plan, make_plan
 from lowtide.training.swap_use import SwapUse
 
@@ -55,6 +58,17 @@ class Measured:
     """Per round, how long the step stood still for copies."""
     peaks: dict[str, int]
     ops: dict[str, OpTimes]
+
+
+def captured(
+    model: str, batch_size: int, options: ModelOptions, *, optimizer: str, lr: float, seed: int
+) -> tuple[str, StepGraph, Callable[[], Any]]:
+    """Its name, its step, and the eager forward pass of the same model on the same batch."""
+    training = build(model, batch_size, options, seed=seed)
+    made = make_optimizer(optimizer, training.model, lr)
+    loss = training.loss or model_loss
+    graph = capture(training.model, made, training.batch, training.loss)
+    return training.name, graph, lambda: loss(training.model, training.batch)
 
 
 def measure_profile(graph: StepGraph, say: Say) -> Profile:

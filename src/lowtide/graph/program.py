@@ -10,9 +10,9 @@ from torch._ops import OpOverload
 
 from lowtide.graph.lifted import Lifted
 from lowtide.graph.ops import Op, run_ends
-from lowtide.graph.swapping import SWAP_OPS, WAITS
 from lowtide.kernels.dispatch import grad_mode_of, set_grad_mode
 from lowtide.kernels.effects import in_place_form
+from lowtide.kernels.swap import SWAP_OPS, WAITS
 from lowtide.optimizer.update import Ledger, update
 
 FILE_NAME = "<lowtide program>"

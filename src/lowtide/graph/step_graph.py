@@ -16,10 +16,11 @@ from lowtide.graph.conditions import Conditions
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
-from lowtide.graph.packing import Packing, pack_bits, packings
 from lowtide.graph.program import Program, write_program
-from lowtide.graph.swapping import Space, Swapping, swappings
+from lowtide.graph.storing import Packing, Swapping, packings, swappings
 from lowtide.kernels.dispatch import below_autograd
+from lowtide.kernels.packing import pack_bits
+from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm
 from lowtide.records.vocabulary import Purpose, Role
 from lowtide.watching.guards import Guards

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from lowtide.kernels.dispatch import as_the_user
-from lowtide.kernels.restride import restride
+from lowtide.kernels.strides import restride
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("eager(Tensor[] tensors, str call) -> Tensor")

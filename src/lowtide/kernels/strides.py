@@ -1,10 +1,11 @@
-"""`lowtide::<op>_<overload>`: an in-place aten op as a pure one that keeps the strides of what it would overwrite.
+"""Pure ops that say in which strides their result lies: `lowtide::restride` and `lowtide::<op>_<overload>`.
 
 `x.add_(y)` leaves its result in the strides of x. The out-of-place `x.add(y)` chooses its own, and strides decide
-which kernel reads the result later, hence the last bit. Where the two differ, the graph uses this form instead: copy
-in the same strides, then the in-place kernel itself.
+which kernel reads the result later, hence the last bit. Where the two differ, the graph uses the pure form of the
+in-place op instead: copy in the same strides, then the in-place kernel itself.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,26 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
+_library.define("restride(Tensor x, int[] stride) -> Tensor")
+
+
+def _restride(x: Tensor, stride: list[int]) -> Tensor:
+    return torch.empty_strided(x.shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+
+
+_library.impl("restride", _restride, "CompositeExplicitAutograd")
+
+restride: OpOverload = torch.ops.lowtide.restride.default
+
+
+def same_strides(x: Tensor, wanted: Sequence[int]) -> bool:
+    """Does `x` lie in these strides, dimensions of one element aside?"""
+    return all(size <= 1 or have == want for size, have, want in zip(x.shape, x.stride(), wanted, strict=True))
+
+
+def is_dense(value: Tensor) -> bool:
+    """Do its elements fill their bytes without gaps or overlaps?"""
+    return int(value.numel()) == 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
 
 
 @cache

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from lowtide.errors import EagerMismatch
 from lowtide.kernels.dispatch import as_the_user
+from lowtide.kernels.swap import Space
 from lowtide.optimizer.torch_optimizers import step_hooks, torch_class
 
 
@@ -106,8 +106,8 @@ class Ledger:
     """Parameters that are being moved at the moment."""
     norm: Tensor | None = None
     """Of all gradients together, before they were clipped."""
-    space: Any = None
-    """Where values go that leave the device; a `graph.swapping.Space`, for steps that swap."""
+    space: Space | None = None
+    """Where values go that leave the device, for steps that swap."""
     expected: Tensor | Exception | None = None
     """The loss that eager computes, or how it failed, where that is to be compared before anything moves."""
     seen: Callable[[Sequence[Tensor], Sequence[Tensor]], None] | None = None

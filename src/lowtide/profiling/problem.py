@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lowtide.graph.ops import Op
-from lowtide.graph.packing import Packing
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import Swapping
+from lowtide.graph.storing import Packing, Swapping
 from lowtide.kernels.replay import generator_bytes
 from lowtide.optimizer.update import is_foreach
 from lowtide.planning.problem import Op as ProblemOp

@@ -1,6 +1,7 @@
 """`lowtide.profile`: time and memory of every op of a captured step, measured."""
 
 from collections.abc import Callable
+from contextlib import closing
 from statistics import median
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from lowtide.device.clock import clock_for, total_memory
 from lowtide.device.meter import meter_for
+from lowtide.device.swap import measure_copies, open_space
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
@@ -26,9 +28,9 @@ from lowtide.profiling.runs import (
     run_to_learn,
     state_bytes,
 )
-from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
+from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Role
 
 Progress = Callable[[int, int, str], None]
@@ -187,3 +189,10 @@ def _op_records(
         )
         for op in graph.ops
     )
+
+
+def measure_transfer(device: torch.device, largest: int) -> tuple[str, tuple[TransferSample, ...]]:
+    """Where swapped bytes would go (disk for CPU tensors, host memory for CUDA tensors), and the measured time of each
+    direction for sizes up to about `largest`."""
+    with closing(open_space("host" if device.type == "cuda" else "disk", device)) as space:
+        return space.kind, measure_copies(space, largest)

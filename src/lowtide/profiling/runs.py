@@ -16,8 +16,8 @@ from lowtide.errors import ProfileError
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import Space
 from lowtide.kernels.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
+from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp

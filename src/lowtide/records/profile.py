@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lowtide.records.codec import load_record, save_record
 from lowtide.records.sound import check_profile
+from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Phase, Purpose, Role
 
 FORMAT = "lowtide-profile/3"
@@ -114,15 +115,6 @@ class ActivationRecord:
     """Storages of the activations that it is made from."""
     recomp_ops: tuple[int, ...]
     """Ranks of the ops that make it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransferSample:
-    """Measured transfer of `bytes` out of and into device memory."""
-
-    bytes: int
-    out_ms: float
-    in_ms: float
 
 
 @dataclass(frozen=True, slots=True)

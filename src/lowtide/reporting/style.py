@@ -35,6 +35,8 @@ ROLE_WORDS = {
 }
 WORKSPACE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#B00020"
+WITHOUT, WITH = "#0072B2", "#D55E00"
+"""Without a plan, and with one."""
 INK, FAINT = "#222222", "#666666"
 
 _SETTINGS: dict[Any, Any] = {

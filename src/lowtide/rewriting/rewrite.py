@@ -8,11 +8,11 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
-from lowtide.graph.packing import Packing
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import SWAP_OPS, Swapping, arrive, offload, prefetch, release
+from lowtide.graph.storing import Packing, Swapping
 from lowtide.kernels.effects import repeated_arguments
 from lowtide.kernels.replay import generator_bytes, generator_state, replay_form
+from lowtide.kernels.swap import SWAP_OPS, arrive, offload, prefetch, release
 from lowtide.profiling.problem import Act, Fit
 from lowtide.records.vocabulary import Purpose, Role
 

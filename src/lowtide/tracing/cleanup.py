@@ -8,7 +8,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from lowtide.kernels.effects import is_random, written_arguments
-from lowtide.kernels.restride import restride, same_strides
+from lowtide.kernels.strides import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten

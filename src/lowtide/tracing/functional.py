@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.kernels.draw import DRAWS, draw
-from lowtide.kernels.restride import restride, same_strides
+from lowtide.kernels.strides import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
 from lowtide.tracing.true_strides import correct_strides
 

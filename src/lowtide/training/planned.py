@@ -11,9 +11,9 @@ from lowtide.device.chosen_kernels import warn_of_chosen_kernels
 from lowtide.errors import LowtideError, PlanMismatch, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.ops import Op
-from lowtide.graph.packing import make_tables
 from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.storing import make_tables
 from lowtide.optimizer.update import Micro, UpdateForm, describe
 from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
 from lowtide.planning.simulate import simulate

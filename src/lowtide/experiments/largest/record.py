@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowtide.experiments.case import Case, Outcome
+from lowtide.experiments.machine import Machine
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.machine import Machine
 
 FORMAT = "lowtide-largest/1"
 

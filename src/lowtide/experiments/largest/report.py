@@ -11,9 +11,8 @@ from rich.text import Text
 
 from lowtide.experiments.case import Outcome
 from lowtide.experiments.largest.record import Largest
-from lowtide.experiments.sweep.head import WITH, WITHOUT
 from lowtide.files import write_text
-from lowtide.reporting.style import INK, LIMIT_COLOUR, Scale, framed, shorten
+from lowtide.reporting.style import INK, LIMIT_COLOUR, WITH, WITHOUT, Scale, framed, shorten
 from lowtide.units import format_bytes
 
 COLUMNS = (

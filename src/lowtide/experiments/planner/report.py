@@ -1,9 +1,11 @@
-"""The planner's benchmark as CSV and pictures."""
+"""The planner's benchmark as CSV, table and picture."""
 
 import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.table import Table
 
 from lowtide.files import write_text, writing
 from lowtide.planning.benchmark import Case
@@ -50,3 +52,22 @@ def draw_scaling(path: Path, cases: Sequence[Case]) -> None:
         axes.legend(loc="lower left")
     with writing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
+
+
+def planner_table(cases: Sequence[Case]) -> Table:
+    """One row per problem, budget and policy."""
+    table = Table("problem", "ops", "budget", "policy", "overhead", "bound", "gap", "seconds", box=None)
+    for case in cases:
+        reached = "not reached" if case.overhead is None else f"{case.overhead:.4%}"
+        bound = "-" if case.bound is None else f"{case.bound:.4%}"
+        table.add_row(
+            case.problem,
+            str(case.ops),
+            case.label,
+            case.policy,
+            "infeasible" if case.infeasible else reached,
+            "none fits" if case.infeasible else bound,
+            "-" if case.gap is None else f"{case.gap:.4%}",
+            f"{case.seconds:.2f}",
+        )
+    return table

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lowtide.experiments.budgets.record import OpTimes
 from lowtide.experiments.case import Activations
+from lowtide.experiments.op_times import OpTimes
 from lowtide.records.codec import load_record, save_record
 
 FORMAT = "lowtide-policies/1"

@@ -13,7 +13,7 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.device.sampler import Sampler
-from lowtide.experiments.eager_copy import EagerCopy
+from lowtide.experiments.eager_training import EagerCopy
 from lowtide.experiments.saved_memory.record import MemorySamples, SampledStep
 from lowtide.models.training import Training
 from lowtide.optimizer.update import describe

@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from statistics import median
 
-from lowtide.experiments.budgets.record import Accounting, OpTimes
+from lowtide.experiments.op_times import Accounting, OpTimes
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.profile import TransferSample
 from lowtide.records.training_run import PlanFigures
+from lowtide.records.transfer import TransferSample
 
 FORMAT = "lowtide-ways/1"
 

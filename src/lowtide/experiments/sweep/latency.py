@@ -6,10 +6,10 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from lowtide.experiments.sweep.head import WITH, WITHOUT, head_lines
+from lowtide.experiments.sweep.peaks import head_lines
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.reporting.bars import nothing_to_show
-from lowtide.reporting.style import INK, LIMIT_COLOUR, framed, shorten
+from lowtide.reporting.style import INK, LIMIT_COLOUR, WITH, WITHOUT, framed, shorten
 from lowtide.units import format_ms
 
 _PARTS = {

@@ -6,7 +6,6 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from lowtide.experiments.case import Case
-from lowtide.experiments.sweep.head import head_lines
 from lowtide.experiments.sweep.record import Sweep
 from lowtide.records.vocabulary import Role
 from lowtide.reporting.style import FAINT, INK, ROLE_COLOURS, ROLE_WORDS, WORKSPACE_COLOUR, Scale, framed, shorten
@@ -68,3 +67,14 @@ def _bar(axes: Axes, place: float, case: Case, scale: Scale, top: float) -> floa
         axes.bar(place, height, _WIDTH, color=FAINT)
     axes.text(place, height + 0.015 * top, format_bytes(case.peak_B), ha="center", va="bottom", size=8, color=INK)
     return height
+
+
+def head_lines(found: Sweep, second: str) -> tuple[str, str]:
+    """Two lines of small print: what was trained on what, then `second`."""
+    case = found.pairs[0].plain
+    machine = found.machine
+    return (
+        f"budget {found.budget}; optimizer: {shorten(case.optimizer, 40)}; {shorten(machine.processor, 50)}, "
+        f"{machine.cores} cores, torch {machine.torch}",
+        second,
+    )

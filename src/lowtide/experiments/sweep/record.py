@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lowtide.experiments.budgets.record import Accounting
 from lowtide.experiments.case import Case
+from lowtide.experiments.machine import Machine
+from lowtide.experiments.op_times import Accounting
 from lowtide.records.codec import load_record, save_record
-from lowtide.records.machine import Machine
 
 FORMAT = "lowtide-sweep/1"
 

@@ -11,8 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lowtide.experiments.budgets.record import Accounting
 from lowtide.experiments.case import Case
+from lowtide.experiments.op_times import Accounting
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.files import write_text
 from lowtide.units import format_bytes, format_ms

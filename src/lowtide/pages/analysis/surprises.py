@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from lowtide.experiments.budgets.record import Accounting
 from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.op_times import Accounting
 from lowtide.experiments.policies.record import Policies, PolicyRow
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.pages.analysis.cells import change, plain

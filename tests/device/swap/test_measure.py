@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from lowtide.device.swap import measure_drag
+from lowtide.device.swap import measure_slowdown
 from lowtide.device.swap.disk import DiskSpace
 from tests.device.swap.files import Call, FaultyFile
 
@@ -20,7 +20,7 @@ def test_copies_are_made_while_compute_is_timed_and_nothing_is_left(tmp_path: Pa
     file.writes = [count] * 100
     space = DiskSpace(file)
     before = torch.get_rng_state()
-    assert measure_drag(space) >= 0
+    assert measure_slowdown(space) >= 0
     assert torch.equal(torch.get_rng_state(), before)
     assert len(counted) >= 40
     assert space.waited.settle_s == space.waited.arrive_s == 0
