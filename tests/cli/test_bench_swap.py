@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.errors import InputError
-from lowtide.experiments.swap.record import Way, Ways
+from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.swap.report import COLUMNS
 from lowtide.records.training_run import TrainingRun
 from lowtide.records.transfer import TransferSample
@@ -38,8 +38,8 @@ def test_all_ways_are_measured_at_all_budgets(net: str, tmp_path: Path) -> None:
     words = ["bench", "swap", net, "--batch-size", "512", "--left", "60,1", "--rounds", "2", "--time-limit", "2"]
     result = CliRunner().invoke(app, [*words, "--swap-dir", str(tmp_path), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    found = Ways.load(tmp_path / "out" / "swap.json")
-    assert [(row.left, row.way) for row in found.rows] == [(left, way) for left in (0.6, 0.01) for way in Way]
+    found = SwapComparison.load(tmp_path / "out" / "swap.json")
+    assert [(row.left, row.way) for row in found.rows] == [(left, way) for left in (0.6, 0.01) for way in Method]
     alone, swapping, both = found.rows[:3]
     for row in (alone, swapping, both):
         assert row.plan is not None

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Asked, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import CAPTURED, EAGER, WantedPlan, measure_plans, measure_profile
 
 
 def test_plans_that_are_the_same_step_are_measured_once() -> None:
@@ -20,7 +20,12 @@ def test_plans_that_are_the_same_step_are_measured_once() -> None:
     graph = lowtide.capture(model, optimizer, batch, loss)
     profile = measure_profile(graph, lambda _: None)
     half = (profile.resident_B + profile.peak_B) // 2
-    asked = [Asked("keep_all", profile.peak_B), Asked("optimal", half), Asked("optimal", half), Asked("optimal", 1)]
+    asked = [
+        WantedPlan("keep_all", profile.peak_B),
+        WantedPlan("optimal", half),
+        WantedPlan("optimal", half),
+        WantedPlan("optimal", 1),
+    ]
     found = measure_plans(
         graph,
         profile,

@@ -107,7 +107,7 @@ def test_values_leave_the_device_and_nothing_else_changes(
     profile = use.measured(profile)
     budget = int(profile.resident_B + 0.5 * (profile.peak_B - profile.resident_B))
     _, plan = make_plan(
-        Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet, lanes=lanes, again=False
+        Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet, lanes=lanes, recompute=False
     )
     use.make_room([plan], graph.device)
     step = apply_plan(graph, plan)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 import lowtide
 from lowtide.device.shim import compiler, load_shim
 from lowtide.errors import InputError
+from lowtide.records.step_plan import Act
 from lowtide.tracing.loss import model_loss
 from lowtide.training.train_step import REMEMBERED
 from tests.rewriting.test_rewrite import tiled
@@ -163,7 +164,7 @@ def test_clipping_alone_keeps_the_updates_at_the_end() -> None:
         ours.model, ours.optimizer, case.batch, case.loss, "80%", clip_grad_norm=0.5, time_limit=1
     )
     assert step.plan is not None
-    assert [step.plan.actions[o].act for o in step.plan.order].count("update") == 1
+    assert [step.plan.actions[o].act for o in step.plan.order].count(Act.UPDATE) == 1
     assert_equal(case, ours, theirs, step, clip=0.5)
 
 

@@ -60,13 +60,13 @@ def budgets(
     ):
         say("build and capture")
         from lowtide.experiments.budgets.report import budgets_table, draw_budgets, write_budgets_csv
-        from lowtide.experiments.budgets.run import against_budgets
+        from lowtide.experiments.budgets.run import compare_budgets
         from lowtide.experiments.measure_plans import captured
         from lowtide.models import ModelOptions
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
-        found = against_budgets(
+        found = compare_budgets(
             graph,
             eager_loss,
             shares,

@@ -29,7 +29,7 @@ def capture(
         say("build and capture")
         import lowtide
         from lowtide.experiments.capture.report import capture_table
-        from lowtide.experiments.capture.run import against_eager
+        from lowtide.experiments.capture.run import compare_with_eager
         from lowtide.models import build, make_optimizer
         from lowtide.tracing.loss import model_loss
 
@@ -37,7 +37,7 @@ def capture(
         loss = training.loss or model_loss
         made = make_optimizer(optimizer, training.model, 1e-3)
         graph = lowtide.capture(training.model, made, training.batch, training.loss)
-        comparison = against_eager(
+        comparison = compare_with_eager(
             graph,
             lambda: loss(training.model, training.batch),
             name=training.name,

@@ -59,8 +59,8 @@ def swap(
     ):
         say("build and capture")
         from lowtide.experiments.measure_plans import captured
-        from lowtide.experiments.swap.report import draw_ways, ways_table, write_ways_csv
-        from lowtide.experiments.swap.run import against_ways
+        from lowtide.experiments.swap.report import draw_swap, swap_table, write_swap_csv
+        from lowtide.experiments.swap.run import compare_swapping
         from lowtide.models import ModelOptions
         from lowtide.training.swap_use import SwapUse
 
@@ -68,7 +68,7 @@ def swap(
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
         use = SwapUse("auto", swap_dir)
         try:
-            found = against_ways(
+            found = compare_swapping(
                 graph,
                 eager_loss,
                 shares,
@@ -82,8 +82,8 @@ def swap(
         finally:
             use.close()
         found.save(folder / NAMES[0])
-        write_ways_csv(found, folder / NAMES[1])
-        draw_ways(found, folder / NAMES[2])
+        write_swap_csv(found, folder / NAMES[1])
+        draw_swap(found, folder / NAMES[2])
     console = wide_console()
-    console.print(ways_table(found))
+    console.print(swap_table(found))
     tell_written(console, out, NAMES)

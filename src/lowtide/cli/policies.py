@@ -66,13 +66,13 @@ def policies(
         say("build and capture")
         from lowtide.experiments.measure_plans import captured
         from lowtide.experiments.policies.report import draw_policies, policies_table, write_policies_csv
-        from lowtide.experiments.policies.run import against_policies
+        from lowtide.experiments.policies.run import compare_policies
         from lowtide.models import ModelOptions
         from lowtide.reporting.explain import explain
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
-        found, tightest = against_policies(
+        found, tightest = compare_policies(
             graph,
             eager_loss,
             wanted,

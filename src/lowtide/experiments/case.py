@@ -9,7 +9,7 @@ from lowtide.experiments.machine import Machine
 from lowtide.experiments.op_times import OpTimes
 from lowtide.records.codec import load_record, save_record
 from lowtide.records.step_plan import StepPlan
-from lowtide.records.training_run import PlanFigures, Some
+from lowtide.records.training_run import Amount, PlanFigures
 
 FORMAT = "lowtide-case/1"
 SETTINGS_FORMAT = "lowtide-case-settings/1"
@@ -91,10 +91,10 @@ class Part:
 class Activations:
     """What a plan does with the activations."""
 
-    kept: Some
-    recomputed: Some
-    packed: Some
-    swapped: Some
+    kept: Amount
+    recomputed: Amount
+    packed: Amount
+    swapped: Amount
 
     @classmethod
     def of(cls, plan: StepPlan) -> "Activations":
@@ -102,7 +102,7 @@ class Activations:
         sizes: dict[str, list[int]] = {}
         for fate in plan.fates:
             sizes.setdefault(fate.what, []).append(plan.problem.storages[fate.storage].bytes)
-        return cls(*(Some.of(sizes.get(what, ())) for what in ("kept", "recomputed", "packed", "swapped")))
+        return cls(*(Amount.of(sizes.get(what, ())) for what in ("kept", "recomputed", "packed", "swapped")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,14 @@ EAGER, CAPTURED = "eager", "captured"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WantedPlan:
     """A plan that is wanted."""
 
     policy: str
     budget: int
     swap: bool = False
     """May values leave the device?"""
-    again: bool = True
+    recompute: bool = True
     """May values be made again, or packed?"""
 
 
@@ -80,7 +80,7 @@ def measure_plans(
     graph: StepGraph,
     measured: Profile,
     eager_loss: Callable[[], Any],
-    asked: Sequence[Asked],
+    asked: Sequence[WantedPlan],
     *,
     rounds: int,
     warmup: int,
@@ -138,7 +138,7 @@ def measure_plans(
 def _plan(
     graph: StepGraph,
     measured: Profile,
-    wanted: Asked,
+    wanted: WantedPlan,
     lanes: Lanes | None,
     time_limit: float,
     say: Say,
@@ -155,7 +155,7 @@ def _plan(
             time_limit=time_limit,
             say=lambda what: say(f"{stage}, {what}"),
             lanes=lanes,
-            again=wanted.again,
+            recompute=wanted.recompute,
         )
     except BudgetInfeasible as infeasible:
         return str(infeasible)

@@ -6,7 +6,7 @@ from statistics import median
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.capture.record import Comparison
 from lowtide.experiments.largest.record import Largest
-from lowtide.experiments.swap.record import Way, Ways
+from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.sweep.record import Sweep
 from lowtide.units import format_bytes
 
@@ -67,7 +67,7 @@ def swap_table(folder: Path) -> str:
     """
     rows = []
     for path in sorted(folder.glob("*/swap.json")):
-        found = Ways.load(path)
+        found = SwapComparison.load(path)
         for left in dict.fromkeys(row.left for row in found.rows):
             cells = []
             for row in (row for row in found.rows if row.left == left):
@@ -76,7 +76,7 @@ def swap_table(folder: Path) -> str:
                 else:
                     predicted = f"predicted {row.plan.predicted_overhead:+.1%}"
                     cells.append(f"{_spread(found.against_captured(row))}, {predicted}")
-            bounds = [row.plan.bound for row in found.rows if row.left == left and row.way is Way.BOTH and row.plan]
+            bounds = [row.plan.bound for row in found.rows if row.left == left and row.way is Method.BOTH and row.plan]
             removed = found.removed(left)
             last = (f"{bounds[0]:+.1%}" if bounds else "", "" if removed is None else f"{removed:.0%}")
             rows.append(f"| {found.model} | {left:.0%} | {' | '.join([*cells, *last])} |")

@@ -6,16 +6,15 @@ why that is exact, and why no op of backward may run twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.storing import Packing, Swapping
 from lowtide.kernels.replay import generator_bytes
 from lowtide.optimizer.update import is_foreach
 from lowtide.planning.problem import Op as ProblemOp
 from lowtide.planning.problem import Problem, Storage
 from lowtide.records.profile import OpRecord, Profile
+from lowtide.records.step_plan import Act, Action
 from lowtide.records.transfer import copy_ms
 from lowtide.records.vocabulary import Phase
 
@@ -23,45 +22,22 @@ TOGETHER = 0.002
 """Share of the bytes above the residents up to which complete gradients wait for each other, to be used in one
 `optimizer.step()`."""
 
-HIDDEN = "state that the graph does not show"
-
-
-class Act(StrEnum):
-    """What an op of the problem does to the graph."""
-
-    RUN = "run"
-    UPDATE = "update"
-    PACK = "pack"
-    UNPACK = "unpack"
-    OFFLOAD = "offload"
-    RELEASE = "release"
-    PREFETCH = "prefetch"
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What an op of the problem stands for."""
-
-    act: Act
-    ranks: tuple[int, ...] = ()
-    """The op of the graph that runs, or the updates that run together."""
-    packing: Packing | None = None
-    swapping: Swapping | None = None
-    random: bool = False
-    """It draws random numbers, and running it again needs the generator's state of its first run."""
-
 
 @dataclass(frozen=True)
-class Fit:
+class StepProblem:
     """A step as a problem. The first storages of the problem are the graph's, by number."""
 
     problem: Problem
     actions: tuple[Action, ...]
-    """Per op of the problem."""
-    states: int
-    """Bytes that the problem sets aside for generator states, as if every random op ran again."""
-    state: int = 0
-    """Of which one state has."""
+    """Per op of the problem, what it stands for."""
+    random: frozenset[int]
+    """Ops of the problem that draw random numbers: to run again they need the generator's state of their first run."""
+    aside: int
+    """The storage for what the graph does not show: state of the optimizer, generator states, bytes to undo a step."""
+    states_B: int
+    """Of it, bytes for generator states, as if every random op ran again."""
+    state_B: int
+    """Bytes of one such state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +53,16 @@ class Lanes:
 
 
 def problem_of(
-    graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None, again: bool = True
-) -> Fit:
+    graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None, recompute: bool = True
+) -> StepProblem:
     """The problem of running `graph`, whose ops were measured in `profile` (perhaps with another ending).
 
     Without `early` the parameters move at the end, as in eager training. With `lanes`, activations can be swapped in
-    the times that the profile has for it. Without `again` nothing can be recomputed or packed.
+    the times that the profile has for it. Without `recompute` nothing can be made again or packed.
     """
     sizes = _sizes(graph, profile)
     records = {record.name: record for record in profile.ops}
-    once = _ops_that_run_once(graph) if again else [True] * len(graph.ops)
+    once = _ops_that_run_once(graph) if recompute else [True] * len(graph.ops)
     storages = [
         Storage(size, resident=s.resident, keep=s.index in graph.kept and not s.resident, name=s.name)
         for s, size in zip(graph.storages, sizes, strict=True)
@@ -97,7 +73,8 @@ def problem_of(
     state = generator_bytes(graph.device)
     states = state * (replayed + 1) if replayed else 0  # and the one that a replay goes back to
     undo = 0 if lanes is None else lanes.undo_bytes
-    storages.append(Storage(unforeseen + states + undo, resident=True, name=HIDDEN))
+    aside = len(storages)
+    storages.append(Storage(unforeseen + states + undo, resident=True, name="state that the graph does not show"))
     ops: list[ProblemOp] = []
     actions: list[Action] = []
     waiting = _Views(records)
@@ -118,13 +95,14 @@ def problem_of(
                     reuses=op.overwrites,
                 )
             )
-            actions.append(Action(Act.RUN, (op.rank,), random=op.is_random))
+            actions.append(Action(Act.RUN, (op.rank,), None, op.module, op.source))
         for updates in together.get(op.rank, ()):
             ops.append(_update(graph, updates, records))
-            actions.append(Action(Act.UPDATE, updates))
+            first = graph.ops[updates[0]]
+            actions.append(Action(Act.UPDATE, updates, None, first.module, first.source))
     key = {s: (record.name, k) for record in profile.ops for k, s in enumerate(record.makes)}
     measured = {key[pack.storage]: pack for pack in profile.packs}
-    for packing in graph.packings if again else ():
+    for packing in graph.packings if recompute else ():
         maker = graph.ops[graph.storages[packing.storage].maker or 0]
         pack = measured[maker.name, maker.makes.index(packing.storage)]
         packed = len(storages)
@@ -135,12 +113,13 @@ def problem_of(
         ):
             name = f"{act}_{packing.node.name}"
             ops.append(ProblemOp(name, time, (source,), (made,), workspace=workspace, optional=True))
-            actions.append(Action(act, packing=packing))
+            actions.append(Action(act, (), packing.storage, maker.module, maker.source))
     if lanes is not None:
         _add_swaps(graph, profile, lanes, storages, ops, actions)
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
-    return Fit(problem, tuple(actions), states, state)
+    random = (o for o, a in enumerate(actions) if a.act is Act.RUN and graph.ops[a.ranks[0]].is_random)
+    return StepProblem(problem, tuple(actions), frozenset(random), aside, states, state)
 
 
 def _add_swaps(
@@ -152,7 +131,7 @@ def _add_swaps(
     actions: list[Action],
 ) -> None:
     """The ops that take activations off the device and bring them back; `release` has what copies take from compute."""
-    drag = profile.transfer_drag / 2**20
+    slowdown = profile.transfer_drag / 2**20
     for swapping in graph.swappings:
         s, name = swapping.storage, swapping.node.name
         if storages[s].bytes < lanes.least_bytes or storages[s].keep:
@@ -162,29 +141,29 @@ def _add_swaps(
         out, back = copy_ms(profile.transfer, storages[s].bytes)
         ops += [
             ProblemOp(f"offload_{name}", out, (s,), (away,), optional=True, lane=lanes.out),
-            ProblemOp(f"release_{name}", drag * storages[s].bytes, (s, away), (), optional=True),
+            ProblemOp(f"release_{name}", slowdown * storages[s].bytes, (s, away), (), optional=True),
             ProblemOp(f"prefetch_{name}", back, (away,), (s,), optional=True, lane=lanes.back),
         ]
-        actions += [Action(act, swapping=swapping) for act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH)]
+        maker = graph.ops[graph.storages[s].maker or 0]
+        actions += [Action(act, (), s, maker.module, maker.source) for act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH)]
 
 
-def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...]]:
+def with_states(step: StepProblem, order: Sequence[int]) -> tuple[Problem, tuple[int, ...]]:
     """The problem and the order with the generator states that the order needs, and no others.
 
     The first run of a random op that runs again also writes its state, and the runs after it read that and hold
     another one, to go back to.
     """
-    problem = fit.problem
+    problem = step.problem
     counts: dict[int, int] = {}
     for o in order:
         counts[o] = counts.get(o, 0) + 1
     storages, ops, stand_in = list(problem.storages), list(problem.ops), {}
-    place = next(s for s, storage in enumerate(storages) if storage.name == HIDDEN)
-    storages[place] = replace(storages[place], bytes=storages[place].bytes - fit.states)
+    storages[step.aside] = replace(storages[step.aside], bytes=storages[step.aside].bytes - step.states_B)
     for o, count in counts.items():
-        if count > 1 and fit.actions[o].random:
+        if count > 1 and o in step.random:
             state = len(storages)
-            storages.append(Storage(fit.state, name=f"generator before {ops[o].name}"))
+            storages.append(Storage(step.state_B, name=f"generator before {ops[o].name}"))
             first = ops[o]
             ops[o] = replace(first, writes=(*first.writes, state), once=True)
             stand_in[o] = len(ops)
@@ -193,7 +172,7 @@ def with_states(fit: Fit, order: Sequence[int]) -> tuple[Problem, tuple[int, ...
                     first,
                     name=f"replay_{first.name}",
                     reads=(*first.reads, state),
-                    workspace=first.workspace + fit.state,
+                    workspace=first.workspace + step.state_B,
                     optional=True,
                 )
             )

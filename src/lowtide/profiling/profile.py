@@ -19,7 +19,7 @@ from lowtide.optimizer.update import describe, is_foreach
 from lowtide.profiling.activations import activation_records
 from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import (
-    Facts,
+    Learned,
     OpByOp,
     PlainRun,
     as_captured,
@@ -73,7 +73,7 @@ def profile(
     with untouched(graph, tensors):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
-        facts = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        learned = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
         state = state_bytes(graph)
         for _ in range(warmup - 1):
             run_op_by_op(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
@@ -85,13 +85,13 @@ def profile(
             if through is None and (not quick or number == runs):
                 plain.append(run_plain(graph, tensors, clock, meter))
     if through is not None:
-        facts, measured = as_captured(graph, through, facts, measured)
+        learned, measured = as_captured(graph, through, learned, measured)
     known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
     unforeseen = {name: size for name, size in state.items() if name not in known}
     sizes = [
         state.get(storage.name, storage.bytes)
         if storage.role is Role.OPTIMIZER_STATE
-        else facts.bytes.get(storage.index, storage.bytes)
+        else learned.bytes.get(storage.index, storage.bytes)
         for storage in graph.storages
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
@@ -101,7 +101,7 @@ def profile(
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
     resident += sum(unforeseen.values())
-    ops = _op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values()))
+    ops = _op_records(graph, times, measured, workspaces, sizes, learned, sum(unforeseen.values()))
     return Profile(
         model=type(graph.model).__name__,
         optimizer=describe(graph.optimizer),
@@ -172,7 +172,7 @@ def _op_records(
     measured: list[OpByOp],
     workspaces: list[int],
     sizes: list[int],
-    facts: Facts,
+    learned: Learned,
     unforeseen: int,
 ) -> tuple[OpRecord, ...]:
     active = [live + unforeseen for live in live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)]
@@ -185,7 +185,7 @@ def _op_records(
             workspace=workspaces[op.rank],
             sizes=sizes,
             alone=max((run.taken[op.rank].peak for run in measured), default=0),
-            inner=facts.inner.get(op.rank, ()),
+            inner=learned.inner.get(op.rank, ()),
         )
         for op in graph.ops
     )

@@ -1,6 +1,7 @@
 """StepPlan: how one training step is run inside a budget, and which step that is. What `save_plan` writes."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -53,13 +54,25 @@ class Identity:
         return None
 
 
+class Act(StrEnum):
+    """What an op of the problem does to the graph."""
+
+    RUN = "run"
+    UPDATE = "update"
+    PACK = "pack"
+    UNPACK = "unpack"
+    OFFLOAD = "offload"
+    RELEASE = "release"
+    PREFETCH = "prefetch"
+
+
 @dataclass(frozen=True, slots=True)
-class ActionRecord:
+class Action:
     """What an op of the problem stands for in the graph."""
 
-    act: str
-    """`run`, `update`, `pack`, `unpack`, `offload`, `release` or `prefetch`."""
+    act: Act
     ranks: tuple[int, ...]
+    """The op of the graph that runs, or the updates that run together."""
     storage: int | None
     """Of packing and swapping: the storage whose value it is."""
     module: str
@@ -78,7 +91,7 @@ class StepPlan:
     rewritten: bool
     """False where everything fits as it is."""
     problem: Problem
-    actions: tuple[ActionRecord, ...]
+    actions: tuple[Action, ...]
     activations: tuple[int, ...]
     """Storages that forward makes and backward reads."""
     order: tuple[int, ...]

@@ -25,14 +25,14 @@ class TrainedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Amount:
     """Some of the activations."""
 
     count: int
     bytes: int
 
     @classmethod
-    def of(cls, sizes: Sequence[int]) -> "Some":
+    def of(cls, sizes: Sequence[int]) -> "Amount":
         """Those with these bytes."""
         return cls(len(sizes), sum(sizes))
 
@@ -55,12 +55,12 @@ class PlanFigures:
     """The part of it that swapping takes: waiting for copies, and what they take from compute."""
     bound: float
     """No schedule of the problem within the budget has less overhead."""
-    kept: Some
-    recomputed: Some
-    packed: Some
+    kept: Amount
+    recomputed: Amount
+    packed: Amount
     """Bytes before packing."""
     packed_into_B: int
-    swapped: Some
+    swapped: Amount
     swapped_B: int
     """The most bytes off the device at once."""
     updates: int
@@ -90,11 +90,11 @@ class PlanFigures:
             pack_overhead=plan.pack_time / base,
             swap_overhead=plan.swap_time / base,
             bound=plan.bound,
-            kept=Some.of(sizes.get("kept", ())),
-            recomputed=Some.of(sizes.get("recomputed", ())),
-            packed=Some.of(sizes.get("packed", ())),
+            kept=Amount.of(sizes.get("kept", ())),
+            recomputed=Amount.of(sizes.get("recomputed", ())),
+            packed=Amount.of(sizes.get("packed", ())),
             packed_into_B=sum(problem.storages[s].bytes for op in packs for s in op.writes),
-            swapped=Some.of(sizes.get("swapped", ())),
+            swapped=Amount.of(sizes.get("swapped", ())),
             swapped_B=plan.swapped_bytes,
             updates=sum(len(plan.actions[o].ranks) for o in updates),
             update_parts=len(updates),

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from lowtide.experiments.budgets.run import against_budgets
+from lowtide.experiments.budgets.run import compare_budgets
 
 
 def test_measuring_leaves_everything_as_it_was() -> None:
@@ -22,7 +22,7 @@ def test_measuring_leaves_everything_as_it_was() -> None:
     before = {name: x.clone() for name, x in model.state_dict().items()}
     generator = torch.get_rng_state()
     graph = lowtide.capture(model, optimizer, batch, loss)
-    found = against_budgets(
+    found = compare_budgets(
         graph, lambda: loss(model, batch), [0.75, 0.01], name="net", rounds=1, op_runs=1, time_limit=2.0
     )
     assert [row.failure is None for row in found.rows] == [True, False]

@@ -5,7 +5,7 @@ import torch
 
 import lowtide
 from lowtide.device.shim import compiler
-from lowtide.experiments.capture.run import against_eager
+from lowtide.experiments.capture.run import compare_with_eager
 from lowtide.tracing.loss import model_loss
 from tests.zoo import ZOO
 
@@ -20,6 +20,6 @@ def test_peaks(name: str) -> None:
     case = ZOO[name]()
     loss = case.loss or model_loss
     graph = lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
-    found = against_eager(graph, lambda: loss(case.model, case.batch), name=name, steps=1)
+    found = compare_with_eager(graph, lambda: loss(case.model, case.batch), name=name, steps=1)
     assert found.captured_peak_B <= 1.01 * found.eager_peak_B
     assert found.captured_peak_B >= 0.95 * found.eager_peak_B, "so much less would be a mistake of the measurement"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lowtide.experiments.swap.record import Way, Ways
+from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.pages.readme import swap_table
 from tests.experiments.records import ways
 
@@ -19,10 +19,10 @@ def test_what_swapping_removes_is_a_share_of_what_recomputing_costs() -> None:
 def test_the_readmes_table(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     ways().save(tmp_path / "net" / "swap.json")
-    assert Ways.load(tmp_path / "net" / "swap.json") == ways()
+    assert SwapComparison.load(tmp_path / "net" / "swap.json") == ways()
     (row,) = [line for line in swap_table(tmp_path).splitlines() if line.startswith("| net")]
     assert row == (
         "| net | 50% | +20.0% (+20% to +20%), predicted +10.0% | no plan "
         "| +10.0% (+10% to +10%), predicted +10.0% | +5.0% | 50% |"
     )
-    assert [way.value for way in Way] == ["recompute only", "swap only", "both"]
+    assert [way.value for way in Method] == ["recompute only", "swap only", "both"]

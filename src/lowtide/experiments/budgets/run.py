@@ -5,12 +5,12 @@ from math import ceil
 from typing import Any
 
 from lowtide.experiments.budgets.record import BudgetRow, Budgets
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Asked, Measured, Say, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
 from lowtide.graph.step_graph import StepGraph
 from lowtide.training.planned import batch_lines
 
 
-def against_budgets(
+def compare_budgets(
     graph: StepGraph,
     eager_loss: Callable[[], Any],
     left: Sequence[float],
@@ -27,7 +27,7 @@ def against_budgets(
     measured = measure_profile(graph, say)
     unplanned = max(measured.peak_B, measured.step_peak_B)
     budgets = [measured.resident_B + ceil(share * (unplanned - measured.resident_B)) for share in left]
-    asked = [Asked(policy, budget) for budget in budgets]
+    asked = [WantedPlan(policy, budget) for budget in budgets]
     found = measure_plans(
         graph,
         measured,

@@ -15,7 +15,7 @@ from lowtide.profiling.untouched import untouched
 Progress = Callable[[int, int, str], None]
 
 
-def against_eager(
+def compare_with_eager(
     graph: StepGraph,
     eager_loss: Callable[[], torch.Tensor],
     *,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowtide.experiments.case import Activations
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Asked, Measured, Say, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
 from lowtide.experiments.policies.record import Policies, PolicyRow
 from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.policies import BudgetInfeasible
@@ -16,7 +16,7 @@ CLOSER = 1.5
 """Budgets lie at powers of this of even shares of the way up from the floor."""
 
 
-def against_policies(
+def compare_policies(
     graph: StepGraph,
     eager_loss: Callable[[], Any],
     policies: Sequence[str],
@@ -39,7 +39,7 @@ def against_policies(
     unplanned = max(measured.peak_B, measured.step_peak_B)
     floor = _floor(graph, measured, time_limit, say)
     budgets = [floor + round((unplanned - floor) * (k / (points - 1)) ** CLOSER) for k in reversed(range(points))]
-    asked = [Asked(policy, budget) for policy in policies for budget in budgets]
+    asked = [WantedPlan(policy, budget) for policy in policies for budget in budgets]
     found = measure_plans(
         graph,
         measured,
@@ -91,7 +91,7 @@ def _floor(graph: StepGraph, measured: Profile, time_limit: float, say: Say) -> 
     return plan.peak
 
 
-def _row(found: Measured, number: int, wanted: Asked) -> PolicyRow:
+def _row(found: Measured, number: int, wanted: WantedPlan) -> PolicyRow:
     plan, key = found.plans[number], found.keys[number]
     if isinstance(plan, str):
         return PolicyRow(wanted.policy, wanted.budget, plan, "", None, None, None, None, None, None, (), None)

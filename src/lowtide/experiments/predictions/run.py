@@ -10,7 +10,7 @@ from lowtide.experiments.case import Case
 from lowtide.experiments.largest.record import Largest
 from lowtide.experiments.policies.record import Policies
 from lowtide.experiments.predictions.record import Prediction
-from lowtide.experiments.swap.record import Ways
+from lowtide.experiments.swap.record import SwapComparison
 from lowtide.experiments.sweep.record import Sweep
 from lowtide.records.training_run import TrainingRun
 
@@ -53,7 +53,7 @@ def _policies(path: Path, file: str) -> Iterator[Prediction]:
 
 
 def _ways(path: Path, file: str) -> Iterator[Prediction]:
-    record = Ways.load(path)
+    record = SwapComparison.load(path)
     for row in record.rows:
         if row.plan is not None and row.measured_peak_B is not None:
             peaks = row.plan.predicted_peak_B, row.measured_peak_B

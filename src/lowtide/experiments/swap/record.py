@@ -13,7 +13,7 @@ from lowtide.records.transfer import TransferSample
 FORMAT = "lowtide-ways/1"
 
 
-class Way(StrEnum):
+class Method(StrEnum):
     """What a plan may do beside keeping."""
 
     RECOMPUTE = "recompute only"
@@ -23,13 +23,14 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WayRow:
-    """One budget in one way; `plan` is None where no plan was found."""
+class SwapRow:
+    """One budget by one method; `plan` is None where no plan was found."""
 
     left: float
     """Share of the bytes above the residents that is left."""
     budget_B: int
-    way: Way
+    way: Method
+    """The name that it has in the files."""
     failure: str | None
     """Why there is no plan."""
     plan: PlanFigures | None
@@ -42,8 +43,8 @@ class WayRow:
 
 
 @dataclass(frozen=True)
-class Ways:
-    """All budgets and ways of one model; all times are of the same rounds."""
+class SwapComparison:
+    """All budgets and methods of one model; all times are of the same rounds."""
 
     model: str
     batch: tuple[str, ...]
@@ -63,17 +64,17 @@ class Ways:
     eager_ms: tuple[float, ...]
     captured_ms: tuple[float, ...]
     captured_ops: OpTimes
-    rows: tuple[WayRow, ...]
+    rows: tuple[SwapRow, ...]
 
-    def against_eager(self, row: WayRow) -> list[float]:
+    def against_eager(self, row: SwapRow) -> list[float]:
         """Extra time of each round, as a share of its eager step."""
         return [mine / other - 1 for mine, other in zip(row.ms, self.eager_ms, strict=True)]
 
-    def against_captured(self, row: WayRow) -> list[float]:
+    def against_captured(self, row: SwapRow) -> list[float]:
         """Extra time of each round, as a share of its captured step."""
         return [mine / other - 1 for mine, other in zip(row.ms, self.captured_ms, strict=True)]
 
-    def accounting(self, row: WayRow) -> Accounting:
+    def accounting(self, row: SwapRow) -> Accounting:
         """Where the extra time against the captured step goes; only of a row with a plan."""
         if row.ops is None:
             raise ValueError(f"there is no plan for {row.left:.0%}, {row.way}")
@@ -83,9 +84,9 @@ class Ways:
     def removed(self, left: float) -> float | None:
         """The share of the measured overhead of recomputing alone that swapping removes; None where there is none."""
         found = {row.way: row for row in self.rows if row.left == left and row.plan is not None}
-        if Way.RECOMPUTE not in found or Way.BOTH not in found:
+        if Method.RECOMPUTE not in found or Method.BOTH not in found:
             return None
-        alone, both = (median(self.against_captured(found[way])) for way in (Way.RECOMPUTE, Way.BOTH))
+        alone, both = (median(self.against_captured(found[way])) for way in (Method.RECOMPUTE, Method.BOTH))
         return 1 - both / alone if alone > 0 else None
 
     def save(self, path: Path) -> None:
@@ -93,6 +94,6 @@ class Ways:
         save_record(self, path, version=FORMAT)
 
     @classmethod
-    def load(cls, path: Path) -> "Ways":
+    def load(cls, path: Path) -> "SwapComparison":
         """Read back an equal record."""
         return load_record(cls, path, version=FORMAT)

@@ -8,7 +8,7 @@ from statistics import median
 from rich.console import Group
 from rich.text import Text
 
-from lowtide.experiments.swap.record import Way, WayRow, Ways
+from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
 from lowtide.files import write_text
 from lowtide.reporting.tables import figures_table, ms_cell, ratio_cell
 from lowtide.units import format_bytes
@@ -24,11 +24,11 @@ COLUMNS = (
     *(f"{fate}_B" for fate in _FATES),
     *("off_device_B", "planning_s", "failure"),
 )
-_COLOURS = {Way.RECOMPUTE: "#D55E00", Way.SWAP: "#56B4E9", Way.BOTH: "#009E73"}
+_COLOURS = {Method.RECOMPUTE: "#D55E00", Method.SWAP: "#56B4E9", Method.BOTH: "#009E73"}
 
 
-def write_ways_csv(found: Ways, path: Path) -> None:
-    """One row per budget and way; figures are empty where there is no plan."""
+def write_swap_csv(found: SwapComparison, path: Path) -> None:
+    """One row per budget and method; figures are empty where there is no plan."""
     text = io.StringIO()
     table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     table.writeheader()
@@ -37,7 +37,7 @@ def write_ways_csv(found: Ways, path: Path) -> None:
     write_text(path, text.getvalue())
 
 
-def _cells(found: Ways, row: WayRow) -> dict[str, object]:
+def _cells(found: SwapComparison, row: SwapRow) -> dict[str, object]:
     cells: dict[str, object] = {"left": row.left, "way": row.way.value, "budget_B": row.budget_B}
     if row.plan is None:
         return cells | {"failure": row.failure}
@@ -59,8 +59,8 @@ def _cells(found: Ways, row: WayRow) -> dict[str, object]:
     }
 
 
-def draw_ways(found: Ways, path: Path) -> None:
-    """Overhead against the share of bytes that is left, a line per way: measured with its spread, and predicted."""
+def draw_swap(found: SwapComparison, path: Path) -> None:
+    """Overhead against the share of bytes that is left, a line per method: measured with its spread, and predicted."""
     from lowtide.reporting.style import framed, shorten
 
     largest = found.transfer[-1]
@@ -72,7 +72,7 @@ def draw_ways(found: Ways, path: Path) -> None:
     )
     with framed(path, f"{shorten(found.model, 40)}: recompute, swap, or both", lines, (10, 6)) as figure:
         axes = figure.add_subplot()
-        for way, shift in zip(Way, (-0.7, 0.0, 0.7), strict=True):
+        for way, shift in zip(Method, (-0.7, 0.0, 0.7), strict=True):
             rows = sorted((r for r in found.rows if r.way is way and r.plan is not None), key=lambda row: row.left)
             if not rows:
                 continue
@@ -95,8 +95,8 @@ def draw_ways(found: Ways, path: Path) -> None:
         axes.legend(loc="best")
 
 
-def ways_table(found: Ways) -> Group:
-    """Budgets and ways with their cost, then where the extra time goes, then what swapping removes."""
+def swap_table(found: SwapComparison) -> Group:
+    """Budgets and methods with their cost, then where the extra time goes, then what swapping removes."""
     title = Text(f"{found.model}, {found.optimizer}: as captured {format_bytes(found.unplanned_peak_B)}, ")
     title.append(f"residents {format_bytes(found.resident_B)}; {found.transfer_tier}")
     columns = ("left", "way", "measured peak", "predicted", "bound", "against captured", "against eager", "swapped")

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Asked, Measured, Say, measure_plans, measure_profile
-from lowtide.experiments.swap.record import Way, WayRow, Ways
+from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
+from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.training_run import PlanFigures
 from lowtide.training.planned import batch_lines
 from lowtide.training.swap_use import SwapUse
 
 
-def against_ways(
+def compare_swapping(
     graph: StepGraph,
     eager_loss: Callable[[], Any],
     left: Sequence[float],
@@ -24,17 +24,18 @@ def against_ways(
     op_runs: int = 2,
     time_limit: float,
     say: Say = lambda _: None,
-) -> Ways:
-    """Plan `graph` in every way for each share in `left` of the bytes above its residents; measure all in turn."""
+) -> SwapComparison:
+    """Plan `graph` by every method for each share in `left` of the bytes above its residents; measure all in turn."""
     measured = measure_profile(graph, say)
     say("measure swapping")
     swap.open(graph.device)
     measured = swap.measured(measured)
     unplanned = max(measured.peak_B, measured.step_peak_B)
     budgets = [measured.resident_B + ceil(share * (unplanned - measured.resident_B)) for share in left]
-    cases = [(share, budget, way) for share, budget in zip(left, budgets, strict=True) for way in Way]
+    cases = [(share, budget, way) for share, budget in zip(left, budgets, strict=True) for way in Method]
     asked = [
-        Asked("optimal", budget, swap=way is not Way.RECOMPUTE, again=way is not Way.SWAP) for _, budget, way in cases
+        WantedPlan("optimal", budget, swap=way is not Method.RECOMPUTE, recompute=way is not Method.SWAP)
+        for _, budget, way in cases
     ]
     found = measure_plans(
         graph,
@@ -48,7 +49,7 @@ def against_ways(
         say=say,
         swap=swap,
     )
-    return Ways(
+    return SwapComparison(
         model=name,
         batch=batch_lines(graph.form),
         optimizer=measured.optimizer,
@@ -69,11 +70,11 @@ def against_ways(
     )
 
 
-def _row(found: Measured, number: int, share: float, budget: int, way: Way) -> WayRow:
+def _row(found: Measured, number: int, share: float, budget: int, way: Method) -> SwapRow:
     plan, key = found.plans[number], found.keys[number]
     if isinstance(plan, str):
-        return WayRow(share, budget, way, plan, None, None, (), (), None)
-    return WayRow(
+        return SwapRow(share, budget, way, plan, None, None, (), (), None)
+    return SwapRow(
         left=share,
         budget_B=budget,
         way=way,

@@ -8,7 +8,7 @@ from lowtide.experiments.largest.record import Largest
 from lowtide.experiments.policies.record import Policies
 from lowtide.experiments.predictions.record import Prediction
 from lowtide.experiments.predictions.report import worst_peaks, worst_times
-from lowtide.experiments.swap.record import Ways
+from lowtide.experiments.swap.record import SwapComparison
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.pages.analysis.cells import change, plain, share, spread
 from lowtide.pages.analysis.profiles import Row
@@ -47,7 +47,7 @@ def _accounting(pair: Pair) -> Row:
     return tuple(change(ms / base) for ms in (parts.recompute, packing, parts.program + parts.update, parts.other))
 
 
-def way_rows(ways: Ways) -> Iterator[Row]:
+def way_rows(ways: SwapComparison) -> Iterator[Row]:
     """Bytes left, way, measured peak, overheads, the accounting of swaps, how much was swapped."""
     for row in ways.rows:
         if row.plan is None:

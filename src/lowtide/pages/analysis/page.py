@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lowtide.experiments.largest.record import Largest
 from lowtide.experiments.policies.record import Policies
 from lowtide.experiments.predictions.record import Prediction
-from lowtide.experiments.swap.record import Ways
+from lowtide.experiments.swap.record import SwapComparison
 from lowtide.experiments.sweep.record import Sweep
 from lowtide.pages.analysis.cells import plain
 from lowtide.pages.analysis.experiments import (
@@ -68,7 +68,7 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         sweeps=sources("sweep.json", Sweep.load),
         policies=sources("policies.json", Policies.load),
         limits=sources("largest.json", Largest.load),
-        ways=sources("swap.json", Ways.load),
+        ways=sources("swap.json", SwapComparison.load),
         predictions=list(predictions),
         predicted=_target(reports / "predictions", at) if (reports / "predictions").is_dir() else None,
         reports=_target(reports, at),
