@@ -15,7 +15,8 @@ from lowtide.profiling.estimate import estimate
 from lowtide.profiling.runs import run_plain
 from lowtide.records.profile import Profile
 from lowtide.records.vocabulary import Purpose
-from lowtide.training.planned import Variant, apply_plan, make_plan, provisional
+from lowtide.training.pipeline import provisional_step
+from lowtide.training.planned import Variant, apply_plan, make_plan
 from lowtide.training.swap_use import SwapUse
 from tests.training import Trained, differences, eager_step
 
@@ -38,7 +39,7 @@ def _other(batch: dict[str, torch.Tensor]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=SIZES)
 def measured(request: pytest.FixtureRequest) -> tuple[Trained, lowtide.StepGraph, Profile, Any]:
-    """Captured, and measured through a plan by guess, as `train_step` does."""
+    """Captured, and measured through a provisional plan, as `train_step` does."""
     training = build(request.param, SIZES[request.param])
     trained = Trained(training.model, torch.optim.Adam(training.model.parameters(), lr=1e-3, fused=True))
     if "attention_mask" in training.batch:
@@ -48,7 +49,9 @@ def measured(request: pytest.FixtureRequest) -> tuple[Trained, lowtide.StepGraph
     graph = lowtide.capture(trained.model, trained.optimizer, training.batch)
     guess = estimate(graph)
     budget = int(guess.resident_B + 0.4 * (guess.step_peak_B - guess.resident_B))
-    profile = lowtide.profile(graph, runs=1, quick=True, through=provisional(graph, None, budget, say=quiet))
+    profile = lowtide.profile(
+        graph, runs=1, quick=True, through=provisional_step(graph, None, budget, seconds=6.0, say=quiet)
+    )
     return trained, graph, profile, _other(training.batch)
 
 

@@ -324,7 +324,7 @@ class TestRealLoops:
         with caplog.at_level(logging.WARNING):
             for size in range(2, REMEMBERED + 4):
                 step((torch.randn(size, 8), torch.randint(0, 5, (size,))))
-        assert len(step._cases) == REMEMBERED
+        assert len(step._prepared) == REMEMBERED
         assert any("forgotten" in record.message for record in caplog.records)
 
     @pytest.mark.parametrize("change", ["eval", "dropout", "module", "frozen", "hook", "batch norm"])
@@ -374,7 +374,7 @@ class TestRealLoops:
                 for trained, (model, optimizer) in zip((ours, theirs), saved, strict=True):
                     trained.model.load_state_dict(model)
                     trained.optimizer.load_state_dict(optimizer)
-        assert len(step._cases) == 1
+        assert len(step._prepared) == 1
 
     def test_copies(self) -> None:
         case = ZOO["mlp"]()

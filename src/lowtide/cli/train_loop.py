@@ -24,7 +24,6 @@ from lowtide.optimizer.update import describe
 from lowtide.profiling.runs import no_collection
 from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
 from lowtide.reporting.training_table import step_line
-from lowtide.training.planned import batch_lines
 from lowtide.training.train_step import TrainStep
 
 
@@ -80,7 +79,7 @@ def train_loop(
             bar.advance(task)
     run = TrainingRun(
         model=training.name,
-        batch=batch_lines(step.graph.form),
+        batch=step.graph.form.lines,
         optimizer=describe(optimizer),
         device=str(step.graph.device),
         torch=str(torch.__version__),

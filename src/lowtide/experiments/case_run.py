@@ -20,7 +20,6 @@ from lowtide.graph.batch_form import BatchForm
 from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.optimizer.update import describe
 from lowtide.planning.policies import BudgetInfeasible
-from lowtide.training.planned import batch_lines
 
 RESERVE = 256 * 2**20
 """Of a memory limit, what a budget leaves to the planner, the graph and the allocator's rounding."""
@@ -126,7 +125,7 @@ class CaseRun:
         optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
         device = next(training.model.parameters()).device
         self._model, self._optimizer, self._device = training.name, describe(optimizer), str(device)
-        self._batch = batch_lines(BatchForm.of(training.batch))
+        self._batch = BatchForm.of(training.batch).lines
         self._memory_source = meter_for(device).name
         if wanted.planned:
             self._steps = WithPlan(training, optimizer, self._budget(), wanted.policy, wanted.time_limit)

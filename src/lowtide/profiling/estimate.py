@@ -1,8 +1,4 @@
-"""What a step would cost, guessed from shapes alone: good enough for a first plan, under which the step is measured.
-
-A step that does not fit into memory cannot be measured as it is. So it is planned by guess, and the ops are measured
-while that plan runs; the plan that counts is then made from what was measured.
-"""
+"""What a step would cost, estimated from shapes alone: good enough for a provisional plan, to measure it with."""
 
 from typing import Any
 

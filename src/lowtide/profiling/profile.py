@@ -105,9 +105,7 @@ def profile(
     return Profile(
         model=type(graph.model).__name__,
         optimizer=describe(graph.optimizer),
-        batch=tuple(
-            f"{path}: {leaf}" for path, leaf in zip(graph.form.tensor_paths, graph.form.tensor_leaves, strict=True)
-        ),
+        batch=graph.form.lines,
         device=str(graph.device),
         device_memory_B=total_memory(graph.device),
         memory_source=meter.name,

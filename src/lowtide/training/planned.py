@@ -1,31 +1,25 @@
 """One kind of step made to fit: captured, measured, planned, rewritten, verified."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
 
 from lowtide.device.chosen_kernels import warn_of_chosen_kernels
 from lowtide.errors import LowtideError, PlanMismatch, shortened
-from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.ops import Op
-from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import make_tables
-from lowtide.optimizer.update import Micro, UpdateForm, describe
+from lowtide.optimizer.update import Micro
 from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
 from lowtide.planning.simulate import simulate
-from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import Identity, StepPlan
+from lowtide.records.step_plan import StepPlan
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
-from lowtide.units import format_bytes, parse_bytes
+from lowtide.training.identity import identity
+from lowtide.units import format_bytes
 
 Say = Callable[[str], None]
 
@@ -83,62 +77,6 @@ def _workspace_name(graph: StepGraph, step: StepProblem, name: str) -> str:
 
 def _place(op: Op) -> str:
     return f" ({op.module or 'root'}, {op.source})"
-
-
-def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
-    """Which step this is; without `numbers`, whatever the floats among its arguments are."""
-    digest = hashlib.sha256()
-    for op in graph.ops:
-        made = ", ".join(f"{made}@{made.storage}" for made in op.outputs)
-        arguments = arguments_text(op.node, {}) if numbers else _without_numbers((op.node.args, op.node.kwargs))
-        digest.update(f"{op.name} {op.op}({arguments}) {op.reads} -> {made}\n".encode())
-    for storage in graph.storages:
-        digest.update(f"{storage.bytes} {storage.resident}\n".encode())
-    return Identity(
-        model=type(graph.model).__name__,
-        optimizer=describe(graph.optimizer),
-        batch=batch_lines(graph.form),
-        device=graph.device.type,
-        torch=str(torch.__version__),
-        ending=_ending(graph.ending),
-        graph=digest.hexdigest(),
-    )
-
-
-def _without_numbers(value: Any) -> str:
-    if isinstance(value, float):
-        return "#"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_without_numbers, value))}]"
-    if isinstance(value, Mapping):
-        return _without_numbers([x for pair in value.items() for x in pair])
-    return str(value)
-
-
-def taken_over(
-    traced: Traced, graphs: Mapping[Micro, StepGraph], others: Mapping[Micro, Planned]
-) -> dict[Micro, Planned] | None:
-    """The plans of `others` for `graphs`, where these differ from their steps in numbers alone; None where not."""
-    steps = {}
-    for kind, graph in graphs.items():
-        plan = others[kind].plan
-        if plan is None:
-            return None
-        if plan.signs:
-            graph = traced.finish(graph.ending, signs=True)
-        if identity(graph, numbers=False) != identity(others[kind].captured, numbers=False):
-            return None
-        steps[kind] = apply_plan(graph, replace(plan, step=identity(graph)))
-    return steps
-
-
-def batch_lines(form: BatchForm) -> tuple[str, ...]:
-    """One line per tensor of a batch."""
-    return tuple(f"{path}: {leaf}" for path, leaf in zip(form.tensor_paths, form.tensor_leaves, strict=True))
-
-
-def _ending(ending: UpdateForm) -> str:
-    return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")
 
 
 @dataclass(frozen=True)
@@ -228,58 +166,6 @@ def _step_plan(
     )
 
 
-WORTH = 0.01
-"""Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
-
-
-def is_worth_planning(signs: StepGraph, plain: StepGraph) -> bool:
-    """Would keeping signs instead of ReLU results save enough to plan that variant of `plain` as well?"""
-    saved = sum(signs.storages[result].bytes for result in signs.signs.values())
-    return saved > WORTH * (max(plain.live_bytes) - plain.resident_bytes)
-
-
-ROOM = 0.9
-"""Share of a budget that is filled by guess, while nothing is measured yet."""
-
-
-def provisional(graph: StepGraph, signs: StepGraph | None, budget: int | str, *, say: Say) -> StepGraph | None:
-    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is.
-
-    Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes.
-    """
-    guess = estimate(graph)
-    wanted = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
-    if guess.step_peak_B <= wanted:
-        return None
-    if signs is not None:
-        graph, guess = signs, estimate(signs)
-    step = problem_of(graph, guess)
-    say("a first guess")
-    try:
-        order = policy("optimal").plan(step.problem, wanted, time_limit=_GUESSING).schedule.ops
-    except BudgetInfeasible as infeasible:
-        order = _near_the_floor(graph, step, infeasible)
-    rewritten = rewrite(graph, step.actions, without_idle_runs(step.problem, order))
-    verify(graph, rewritten)
-    return rewritten
-
-
-def _near_the_floor(graph: StepGraph, step: StepProblem, infeasible: BudgetInfeasible) -> tuple[int, ...]:
-    """An order close to the least peak that was found: a search that is short may miss the one that reached it."""
-    for share in (1.0, 1.05, 1.15, 1.4):
-        try:
-            return (
-                policy("optimal").plan(step.problem, int(share * infeasible.floor), time_limit=_GUESSING).schedule.ops
-            )
-        except BudgetInfeasible:
-            continue
-    raise BudgetUnreachable(infeasible, graph, step) from None
-
-
-_GUESSING = 3.0
-"""Seconds for a plan by guess."""
-
-
 def _measured_peak(graph: StepGraph, profile: Profile) -> int:
     """What a plain run took, where the profile is of this very step."""
     return profile.step_peak_B if graph.ending.micro == "only" else 0
@@ -310,3 +196,20 @@ def _applied(graph: StepGraph, plan: StepPlan) -> Planned:
     again = (op for op in rewritten.ops if op.purpose is Purpose.RECOMPUTE and op.outputs)
     warn_of_chosen_kernels((op.op for op in again if "float" in op.outputs[0].dtype), graph.device)
     return Planned(graph, rewritten, plan)
+
+
+def taken_over(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], others: Mapping[Micro, Planned]
+) -> dict[Micro, Planned] | None:
+    """The plans of `others` for `graphs`, where these differ from their steps in numbers alone; None where not."""
+    steps = {}
+    for kind, graph in graphs.items():
+        plan = others[kind].plan
+        if plan is None:
+            return None
+        if plan.signs:
+            graph = traced.finish(graph.ending, signs=True)
+        if identity(graph, numbers=False) != identity(others[kind].captured, numbers=False):
+            return None
+        steps[kind] = apply_plan(graph, replace(plan, step=identity(graph)))
+    return steps

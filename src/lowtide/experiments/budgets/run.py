@@ -7,7 +7,6 @@ from typing import Any
 from lowtide.experiments.budgets.record import BudgetRow, Budgets
 from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
 from lowtide.graph.step_graph import StepGraph
-from lowtide.training.planned import batch_lines
 
 
 def compare_budgets(
@@ -44,7 +43,7 @@ def compare_budgets(
     ]
     return Budgets(
         model=name,
-        batch=batch_lines(graph.form),
+        batch=graph.form.lines,
         optimizer=measured.optimizer,
         device=measured.device,
         torch=measured.torch,

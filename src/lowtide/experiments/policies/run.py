@@ -10,7 +10,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
-from lowtide.training.planned import Variant, batch_lines, make_plan
+from lowtide.training.planned import Variant, make_plan
 
 CLOSER = 1.5
 """Budgets lie at powers of this of even shares of the way up from the floor."""
@@ -54,7 +54,7 @@ def compare_policies(
     )
     record = Policies(
         model=name,
-        batch=batch_lines(graph.form),
+        batch=graph.form.lines,
         optimizer=measured.optimizer,
         device=measured.device,
         torch=measured.torch,

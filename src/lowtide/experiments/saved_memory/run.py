@@ -18,7 +18,6 @@ from lowtide.experiments.saved_memory.record import MemorySamples, SampledStep
 from lowtide.models.training import Training
 from lowtide.optimizer.update import describe
 from lowtide.profiling.runs import no_collection
-from lowtide.training.planned import batch_lines
 
 _WARM = 2
 """Steps before the sampled one: the first makes the optimizer's state."""
@@ -66,7 +65,7 @@ def sampled_steps(fresh: Fresh, planning: Planning, say: Callable[[str], None]) 
     after = _sampled(planned, training.batch, step.graph.device)
     return MemorySamples(
         model=training.name,
-        batch=batch_lines(step.graph.form),
+        batch=step.graph.form.lines,
         optimizer=describe(optimizer),
         device=str(step.graph.device),
         torch=str(torch.__version__),

@@ -8,7 +8,6 @@ from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, Wa
 from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.training_run import PlanFigures
-from lowtide.training.planned import batch_lines
 from lowtide.training.swap_use import SwapUse
 
 
@@ -51,7 +50,7 @@ def compare_swapping(
     )
     return SwapComparison(
         model=name,
-        batch=batch_lines(graph.form),
+        batch=graph.form.lines,
         optimizer=measured.optimizer,
         device=measured.device,
         torch=measured.torch,
