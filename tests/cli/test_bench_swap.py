@@ -45,7 +45,7 @@ def test_all_ways_are_measured_at_all_budgets(net: str, tmp_path: Path) -> None:
         assert row.plan is not None
         assert row.measured_peak_B is not None
         assert row.measured_peak_B <= row.budget_B
-        parts = found.accounting(row)
+        parts = found.accounting(row, row.wait_ms)
         known = parts.recompute + parts.pack + parts.unpack + parts.state + parts.swap + parts.swap_wait
         assert known + parts.program + parts.update + parts.other == pytest.approx(parts.difference)
     assert alone.plan is not None

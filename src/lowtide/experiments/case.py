@@ -7,12 +7,9 @@ from pathlib import Path
 
 from lowtide.experiments.machine import Machine
 from lowtide.experiments.op_times import OpTimes
-from lowtide.records.codec import load_record, save_record
+from lowtide.records.codec import Saved
 from lowtide.records.step_plan import StepPlan
 from lowtide.records.training_run import Amount, PlanFigures
-
-FORMAT = "lowtide-case/1"
-SETTINGS_FORMAT = "lowtide-case-settings/1"
 
 
 class Outcome(StrEnum):
@@ -38,8 +35,10 @@ class Turns(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CaseSettings:
+class CaseSettings(Saved):
     """Everything that decides what a case measures; a case whose settings are equal need not be run again."""
+
+    FORMAT = "lowtide-case-settings/1"
 
     model: str
     """As on the command line."""
@@ -67,15 +66,6 @@ class CaseSettings:
     memory_limit_B: int | None
     """A cap on the process by the operating system."""
     machine: Machine
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=SETTINGS_FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "CaseSettings":
-        """Read back an equal record."""
-        return load_record(cls, path, version=SETTINGS_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +108,10 @@ class PlannedCase:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Saved):
     """What one case came to. Figures are empty or None where it did not get that far."""
+
+    FORMAT = "lowtide-case/1"
 
     settings: CaseSettings
     run: str
@@ -148,15 +140,6 @@ class Case:
     ops: OpTimes | None
     """Op by op: of the planned step, or of the captured one."""
     plan: PlannedCase | None
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Case":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)
 
 
 def source_hash(model: str) -> str:

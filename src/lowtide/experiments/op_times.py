@@ -1,8 +1,9 @@
-"""Milliseconds of a step's ops by what they are there for, and where the extra time of a planned step goes."""
+"""What planned steps take longer than eager and captured ones of the same rounds, and where that time goes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +63,42 @@ class Accounting:
             update=update,
             other=difference - known,
         )
+
+
+class Row(Protocol):
+    """One planned step that took part in the rounds, or could not."""
+
+    @property
+    def ms(self) -> tuple[float, ...]:
+        """Per round; empty where it did not run."""
+
+    @property
+    def ops(self) -> OpTimes | None:
+        """None where it did not run."""
+
+
+class Rounds:
+    """A record of rounds: in each of them eager, captured and planned steps ran in turn."""
+
+    eager_ms: tuple[float, ...]
+    captured_ms: tuple[float, ...]
+    captured_ops: OpTimes
+
+    def against_eager(self, row: Row) -> list[float]:
+        """Extra time of each round, as a share of its eager step; nothing where the plan was not run."""
+        return _extra(row.ms, self.eager_ms)
+
+    def against_captured(self, row: Row) -> list[float]:
+        """Extra time of each round, as a share of its captured step; nothing where the plan was not run."""
+        return _extra(row.ms, self.captured_ms)
+
+    def accounting(self, row: Row, waits: Sequence[float] = ()) -> Accounting:
+        """Where the extra time against the captured step goes; only of a row that ran."""
+        if row.ops is None:
+            raise ValueError("there is no plan, so nothing to account for")
+        difference = median(mine - other for mine, other in zip(row.ms, self.captured_ms, strict=True))
+        return Accounting.of(difference, row.ops, self.captured_ops, waits)
+
+
+def _extra(mine: tuple[float, ...], other: tuple[float, ...]) -> list[float]:
+    return [a / b - 1 for a, b in zip(mine, other, strict=True)] if mine else []

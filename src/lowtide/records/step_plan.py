@@ -4,15 +4,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import instances
 from lowtide.planning.simulate import Timeline, simulate
-from lowtide.records.codec import load_record, save_record
+from lowtide.records.codec import Saved
 from lowtide.records.sound import check_plans
-
-FORMAT = "lowtide-plan/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +191,13 @@ class Fate:
 
 
 @dataclass(frozen=True)
-class PlanFile:
+class PlanFile(Saved):
     """The plans of all kinds of step that training needs: one, or up to three with accumulation."""
+
+    FORMAT = "lowtide-plan/1"
 
     plans: tuple[StepPlan, ...]
 
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "PlanFile":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT, check=lambda file: check_plans(file.plans))
+    def check(self) -> None:
+        """Every number names something."""
+        check_plans(self.plans)

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from lowtide.records.codec import load_record, save_record
+from lowtide.records.codec import Saved
 from lowtide.records.step_plan import StepPlan
-
-FORMAT = "lowtide-training/2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +101,10 @@ class PlanFigures:
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class TrainingRun(Saved):
     """A run of `lowtide train`."""
+
+    FORMAT = "lowtide-training/2"
 
     model: str
     batch: tuple[str, ...]
@@ -164,12 +163,3 @@ class TrainingRun:
     def eager_peak_B(self) -> int | None:
         """The highest measured peak of eager training."""
         return max((step.eager_peak_B for step in self.steps if step.eager_peak_B is not None), default=None)
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "TrainingRun":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

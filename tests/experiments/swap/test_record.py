@@ -12,7 +12,7 @@ def test_what_swapping_removes_is_a_share_of_what_recomputing_costs() -> None:
     found = ways()
     assert found.removed(0.5) == pytest.approx(0.5)
     assert replace(found, rows=found.rows[:2]).removed(0.5) is None
-    parts = found.accounting(found.rows[2])
+    parts = found.accounting(found.rows[2], found.rows[2].wait_ms)
     assert (parts.difference, parts.swap, parts.swap_wait, parts.other) == pytest.approx((1.0, 0.5, 0.2, 0.3))
 
 

@@ -1,13 +1,9 @@
 """What budgets cost, measured: planned steps beside eager ones and captured ones, in one run."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 
-from lowtide.experiments.op_times import Accounting, OpTimes
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-budgets/2"
+from lowtide.experiments.op_times import OpTimes, Rounds
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +27,10 @@ class BudgetRow:
 
 
 @dataclass(frozen=True)
-class Budgets:
+class Budgets(Rounds, Saved):
     """All budgets of one model; `eager_ms`, `captured_ms` and every row's `ms` are of the same rounds."""
+
+    FORMAT = "lowtide-budgets/2"
 
     model: str
     batch: tuple[str, ...]
@@ -51,27 +49,3 @@ class Budgets:
     captured_peak_B: int
     captured_ops: OpTimes
     rows: tuple[BudgetRow, ...]
-
-    def against_eager(self, row: BudgetRow) -> list[float]:
-        """Extra time of each round, as a share of its eager step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.eager_ms, strict=True)]
-
-    def against_captured(self, row: BudgetRow) -> list[float]:
-        """Extra time of each round, as a share of its captured step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.captured_ms, strict=True)]
-
-    def accounting(self, row: BudgetRow) -> Accounting:
-        """Where the extra time goes; only of a row with a plan."""
-        if row.ops is None:
-            raise ValueError(f"there is no plan for {row.left:.0%}")
-        difference = median(mine - other for mine, other in zip(row.ms, self.captured_ms, strict=True))
-        return Accounting.of(difference, row.ops, self.captured_ops)
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Budgets":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

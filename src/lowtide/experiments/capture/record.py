@@ -1,17 +1,16 @@
 """What a captured step costs beside eager training, measured in one run."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-comparison/1"
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Saved):
     """Steps of both kinds, alternating, in order; times in milliseconds, peaks with the residents included."""
+
+    FORMAT = "lowtide-comparison/1"
 
     model: str
     batch: tuple[str, ...]
@@ -40,12 +39,3 @@ class Comparison:
     def overhead(self) -> float:
         """Median of the ratios, minus one."""
         return median(self.ratios) - 1
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Comparison":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

@@ -1,18 +1,17 @@
 """The largest batches that train under a hard memory limit, eagerly and with a plan."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lowtide.experiments.case import Case, Outcome
 from lowtide.experiments.machine import Machine
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-largest/1"
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True)
-class Largest:
+class Largest(Saved):
     """What the search found; every trial is a case under the limit."""
+
+    FORMAT = "lowtide-largest/1"
 
     model: str
     memory_limit_B: int
@@ -62,12 +61,3 @@ class Largest:
         if self.need_B is None or self.planned_there is None or self.planned_there.peak_B is None:
             return None
         return 1 - self.planned_there.peak_B / self.need_B[0]
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Largest":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

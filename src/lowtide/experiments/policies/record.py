@@ -1,13 +1,10 @@
 """Policies beside each other: the same step planned by each of them, from slack to the floor, and measured."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lowtide.experiments.case import Activations
-from lowtide.experiments.op_times import OpTimes
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-policies/1"
+from lowtide.experiments.op_times import OpTimes, Rounds
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,10 @@ class PolicyRow:
 
 
 @dataclass(frozen=True)
-class Policies:
+class Policies(Rounds, Saved):
     """All policies of one model; `eager_ms`, `captured_ms` and every row's `ms` are of the same rounds."""
+
+    FORMAT = "lowtide-policies/1"
 
     model: str
     batch: tuple[str, ...]
@@ -56,27 +55,6 @@ class Policies:
     captured_ops: OpTimes
     rows: tuple[PolicyRow, ...]
 
-    def against_captured(self, row: PolicyRow) -> list[float]:
-        """Extra time of each round, as a share of its captured step; nothing where the plan was not run."""
-        return _extra(row.ms, self.captured_ms)
-
-    def against_eager(self, row: PolicyRow) -> list[float]:
-        """Extra time of each round, as a share of its eager step; nothing where the plan was not run."""
-        return _extra(row.ms, self.eager_ms)
-
     def of(self, policy: str) -> list[PolicyRow]:
         """The rows of one policy, from slack down."""
         return [row for row in self.rows if row.policy == policy]
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Policies":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)
-
-
-def _extra(mine: tuple[float, ...], other: tuple[float, ...]) -> list[float]:
-    return [a / b - 1 for a, b in zip(mine, other, strict=True)] if mine else []

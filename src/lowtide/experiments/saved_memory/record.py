@@ -1,11 +1,8 @@
 """MemorySamples: device bytes sampled while one step ran, without and with a plan."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-samples/1"
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +19,10 @@ class SampledStep:
 
 
 @dataclass(frozen=True)
-class MemorySamples:
+class MemorySamples(Saved):
     """The same step, trained eagerly and as planned."""
+
+    FORMAT = "lowtide-samples/1"
 
     model: str
     batch: tuple[str, ...]
@@ -36,12 +35,3 @@ class MemorySamples:
     budget_B: int
     before: SampledStep
     after: SampledStep
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "MemorySamples":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from statistics import median
 
-from lowtide.experiments.op_times import Accounting, OpTimes
-from lowtide.records.codec import load_record, save_record
+from lowtide.experiments.op_times import OpTimes, Rounds
+from lowtide.records.codec import Saved
 from lowtide.records.training_run import PlanFigures
 from lowtide.records.transfer import TransferSample
-
-FORMAT = "lowtide-ways/1"
 
 
 class Method(StrEnum):
@@ -43,8 +40,10 @@ class SwapRow:
 
 
 @dataclass(frozen=True)
-class SwapComparison:
+class SwapComparison(Rounds, Saved):
     """All budgets and methods of one model; all times are of the same rounds."""
+
+    FORMAT = "lowtide-ways/1"
 
     model: str
     batch: tuple[str, ...]
@@ -66,21 +65,6 @@ class SwapComparison:
     captured_ops: OpTimes
     rows: tuple[SwapRow, ...]
 
-    def against_eager(self, row: SwapRow) -> list[float]:
-        """Extra time of each round, as a share of its eager step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.eager_ms, strict=True)]
-
-    def against_captured(self, row: SwapRow) -> list[float]:
-        """Extra time of each round, as a share of its captured step."""
-        return [mine / other - 1 for mine, other in zip(row.ms, self.captured_ms, strict=True)]
-
-    def accounting(self, row: SwapRow) -> Accounting:
-        """Where the extra time against the captured step goes; only of a row with a plan."""
-        if row.ops is None:
-            raise ValueError(f"there is no plan for {row.left:.0%}, {row.way}")
-        difference = median(mine - other for mine, other in zip(row.ms, self.captured_ms, strict=True))
-        return Accounting.of(difference, row.ops, self.captured_ops, row.wait_ms)
-
     def removed(self, left: float) -> float | None:
         """The share of the measured overhead of recomputing alone that swapping removes; None where there is none."""
         found = {row.way: row for row in self.rows if row.left == left and row.plan is not None}
@@ -88,12 +72,3 @@ class SwapComparison:
             return None
         alone, both = (median(self.against_captured(found[way])) for way in (Method.RECOMPUTE, Method.BOTH))
         return 1 - both / alone if alone > 0 else None
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "SwapComparison":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

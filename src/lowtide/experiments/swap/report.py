@@ -41,7 +41,7 @@ def _cells(found: SwapComparison, row: SwapRow) -> dict[str, object]:
     cells: dict[str, object] = {"left": row.left, "way": row.way.value, "budget_B": row.budget_B}
     if row.plan is None:
         return cells | {"failure": row.failure}
-    plan, parts = row.plan, found.accounting(row)
+    plan, parts = row.plan, found.accounting(row, row.wait_ms)
     for name, values in (("eager", found.against_eager(row)), ("captured", found.against_captured(row))):
         cells |= {f"against_{name}": median(values)}
         cells |= {f"against_{name}_low": min(values), f"against_{name}_high": max(values)}
@@ -117,7 +117,7 @@ def swap_table(found: SwapComparison) -> Group:
             *(ratio_cell(found.against_captured(row)), ratio_cell(found.against_eager(row))),
             f"{row.plan.swapped.count}, {format_bytes(row.plan.swapped.bytes)}",
         )
-        parts = found.accounting(row)
+        parts = found.accounting(row, row.wait_ms)
         packing = parts.pack + parts.unpack + parts.state
         figures = (parts.difference, parts.recompute, packing, parts.swap, parts.swap_wait)
         times.add_row(share, row.way, *(ms_cell(x) for x in (*figures, parts.program + parts.update, parts.other)))

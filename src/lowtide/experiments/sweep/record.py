@@ -1,15 +1,12 @@
 """A sweep: one model at several batch sizes, with and without a plan."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from lowtide.experiments.case import Case
 from lowtide.experiments.machine import Machine
 from lowtide.experiments.op_times import Accounting
-from lowtide.records.codec import load_record, save_record
-
-FORMAT = "lowtide-sweep/1"
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True)
@@ -56,19 +53,12 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Saved):
     """All batch sizes of one model."""
+
+    FORMAT = "lowtide-sweep/1"
 
     model: str
     budget: str
     machine: Machine
     pairs: tuple[Pair, ...]
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Sweep":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

@@ -47,17 +47,17 @@ def _accounting(pair: Pair) -> Row:
     return tuple(change(ms / base) for ms in (parts.recompute, packing, parts.program + parts.update, parts.other))
 
 
-def way_rows(ways: SwapComparison) -> Iterator[Row]:
+def swap_rows(swaps: SwapComparison) -> Iterator[Row]:
     """Bytes left, way, measured peak, overheads, the accounting of swaps, how much was swapped."""
-    for row in ways.rows:
+    for row in swaps.rows:
         if row.plan is None:
             yield (f"{row.left:.0%}", row.way.value, "no plan", *("-",) * 7)
             continue
-        parts, base = ways.accounting(row), median(ways.captured_ms)
+        parts, base = swaps.accounting(row, row.wait_ms), median(swaps.captured_ms)
         costs = (parts.recompute, parts.pack + parts.unpack + parts.state, parts.swap, parts.swap_wait)
         yield (
             *(f"{row.left:.0%}", row.way.value, format_bytes(row.measured_peak_B or 0)),
-            *(spread(ways.against_captured(row)), change(row.plan.predicted_overhead)),
+            *(spread(swaps.against_captured(row)), change(row.plan.predicted_overhead)),
             *(change(ms / base) for ms in costs),
             format_bytes(row.plan.swapped.bytes),
         )

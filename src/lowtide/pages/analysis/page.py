@@ -20,7 +20,7 @@ from lowtide.pages.analysis.experiments import (
     limit_row,
     peak_rows,
     policy_rows,
-    way_rows,
+    swap_rows,
     worst_rows,
 )
 from lowtide.pages.analysis.highlights import (
@@ -68,7 +68,7 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         sweeps=sources("sweep.json", Sweep.load),
         policies=sources("policies.json", Policies.load),
         limits=sources("largest.json", Largest.load),
-        ways=sources("swap.json", SwapComparison.load),
+        swaps=sources("swap.json", SwapComparison.load),
         predictions=list(predictions),
         predicted=_target(reports / "predictions", at) if (reports / "predictions").is_dir() else None,
         reports=_target(reports, at),
@@ -78,7 +78,7 @@ def analysis_page(reports: Path, predictions: Sequence[Prediction], at: Path) ->
         failure_lines=failure_lines,
         policy_rows=policy_rows,
         limit_row=limit_row,
-        way_rows=way_rows,
+        swap_rows=swap_rows,
         worst_rows=worst_rows,
         sweep_highlights=sweep_highlights,
         policy_highlights=policy_highlights,
