@@ -1,9 +1,10 @@
 """Plans made by hand, for the profiles of `synthetic.chain`."""
 
+from lowtide.forecast import Forecast
 from lowtide.planning.problem import COMPUTE, Op, Problem, Storage
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import Act, Action, Identity, StepPlan
-from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
+from lowtide.records.training_run import TrainedStep, TrainingRun
 from lowtide.records.vocabulary import Phase
 
 from .synthetic import KIB, chain
@@ -80,7 +81,7 @@ def chain_run(plan: StepPlan | None, model: str = "chain", *, difference: str | 
         accumulate=1,
         clip_grad_norm=None,
         memory_limit_B=None,
-        plan=None if plan is None else PlanFigures.of(plan),
+        plan=None if plan is None else Forecast(plan).figures,
         startup_s=1.0,
         steps=(TrainedStep(1.0, 11.0, 7000, 10.0, 9000), TrainedStep(0.5, 10.5, 7000, 10.0, 9000)),
         compared=True,

@@ -89,10 +89,7 @@ class Activations:
     @classmethod
     def of(cls, plan: StepPlan) -> "Activations":
         """The fates that `plan` gives them."""
-        sizes: dict[str, list[int]] = {}
-        for fate in plan.fates:
-            sizes.setdefault(fate.what, []).append(plan.problem.storages[fate.storage].bytes)
-        return cls(*(Amount.of(sizes.get(what, ())) for what in ("kept", "recomputed", "packed", "swapped")))
+        return cls(**{what: Amount.of(sizes) for what, sizes in plan.fate_sizes.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from lowtide.experiments.case import Activations, Part, PlannedCase
 from lowtide.experiments.eager_training import EagerTraining
 from lowtide.experiments.measure_plans import by_purpose
 from lowtide.experiments.op_times import OpTimes
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.models.training import Training
 from lowtide.profiling.runs import OpByOp, no_collection, run_op_by_op
-from lowtide.records.training_run import PlanFigures
 from lowtide.records.vocabulary import Role
 from lowtide.tracing.capture import capture
 from lowtide.training.train_step import train_step
@@ -122,7 +122,8 @@ class WithPlan(CaseSteps):
         """The plan in figures."""
         plan = self._step.plan
         assert plan is not None, "there is a budget"
-        return PlannedCase(PlanFigures.of(plan), Activations.of(plan), plan.timeline.time, plan.base_time)
+        forecast = Forecast(plan)
+        return PlannedCase(forecast.figures, Activations.of(plan), forecast.timeline.time, plan.base_time)
 
 
 def peak_parts(graph: StepGraph, runs: Sequence[OpByOp]) -> tuple[Part, ...]:

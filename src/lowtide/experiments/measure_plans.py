@@ -10,6 +10,7 @@ from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
 from lowtide.device.swap import SwapSpace, Waited
 from lowtide.experiments.op_times import OpTimes
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.optimizer.update import Ledger
@@ -109,7 +110,7 @@ def measure_plans(
     keys = []
     graphs = {CAPTURED: graph}
     for plan in plans:
-        if isinstance(plan, str) or 1 + plan.overhead > slowest:
+        if isinstance(plan, str) or 1 + Forecast(plan).overhead > slowest:
             keys.append("")
             continue
         key = orders.setdefault(plan.order, f"plan {len(orders) + 1}") if plan.rewritten else CAPTURED

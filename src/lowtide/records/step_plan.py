@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate
 
 from lowtide.planning.problem import Problem
-from lowtide.planning.schedule import instances
-from lowtide.planning.simulate import Timeline, simulate
 from lowtide.records.codec import Saved
 from lowtide.records.sound import check_plans
 
@@ -49,6 +46,9 @@ class Identity:
                 "the loss) than the one that was planned"
             )
         return None
+
+
+FATES = ("kept", "recomputed", "packed", "swapped")
 
 
 class Act(StrEnum):
@@ -106,22 +106,16 @@ class StepPlan:
     """How much longer that makes the step by itself: packing the bits, and reading them in backward."""
 
     @cached_property
-    def timeline(self) -> Timeline:
-        """What the simulator says of the order."""
-        return simulate(self.exact, self.exact_order)
-
-    @property
-    def peak(self) -> int:
-        """Predicted peak in bytes."""
-        return self.timeline.peak if self.rewritten else self.unplanned_peak
-
-    @cached_property
     def runs(self) -> dict[int, int]:
         """How often each op of the problem runs."""
         counts: dict[int, int] = {}
         for o in self.order:
             counts[o] = counts.get(o, 0) + 1
         return counts
+
+    def runs_of(self, *acts: Act) -> dict[int, int]:
+        """How often each op of these kinds runs."""
+        return {o: n for o, n in self.runs.items() if self.actions[o].act in acts}
 
     @property
     def fates(self) -> tuple["Fate", ...]:
@@ -138,6 +132,14 @@ class StepPlan:
         return tuple(found)
 
     @property
+    def fate_sizes(self) -> dict[str, list[int]]:
+        """Bytes of the activations by what becomes of them."""
+        sizes: dict[str, list[int]] = {what: [] for what in FATES}
+        for fate in self.fates:
+            sizes[fate.what].append(self.problem.storages[fate.storage].bytes)
+        return sizes
+
+    @property
     def recompute_time(self) -> float:
         """Predicted time of all runs beyond the first."""
         return sum((n - 1) * self.problem.times[o] for o, n in self.runs.items() if not self.problem.ops[o].optional)
@@ -145,37 +147,13 @@ class StepPlan:
     @property
     def pack_time(self) -> float:
         """Predicted time of packing and unpacking, signs included."""
-        acts = {o: n for o, n in self.runs.items() if self.actions[o].act in ("pack", "unpack")}
-        return sum(n * self.problem.times[o] for o, n in acts.items()) + self.signs_time
-
-    @property
-    def swap_time(self) -> float:
-        """Predicted time that swapping costs compute: waiting for copies, and what they take from it."""
-        releases = {o: n for o, n in self.runs.items() if self.actions[o].act == "release"}
-        return self.timeline.waited + sum(n * self.problem.times[o] for o, n in releases.items())
-
-    @cached_property
-    def swapped_bytes(self) -> int:
-        """The most bytes that are off the device at once."""
-        lived = instances(self.exact, self.exact_order)
-        change = [0] * (len(self.exact_order) + 2)
-        for s, born, last in zip(lived.storage, lived.born, lived.last, strict=True):
-            if self.exact.storages[s].off_device:
-                change[born] += self.exact.storages[s].bytes
-                change[last + 1] -= self.exact.storages[s].bytes
-        return max(accumulate(change))
+        packs = self.runs_of(Act.PACK, Act.UNPACK)
+        return sum(n * self.problem.times[o] for o, n in packs.items()) + self.signs_time
 
     @property
     def base_time(self) -> float:
         """Predicted time of the step as it was captured."""
         return self.problem.base_time - self.signs_time
-
-    @property
-    def overhead(self) -> float:
-        """Predicted extra time, as a share of the captured step's."""
-        if not self.rewritten:
-            return 0.0
-        return self.timeline.time / self.base_time - 1 if self.signs else self.timeline.overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +165,7 @@ class Fate:
     op: int
     """The op of the problem that makes it, or its signs."""
     what: str
-    """`kept`, `recomputed`, `packed` or `swapped`."""
+    """One of FATES."""
 
 
 @dataclass(frozen=True)

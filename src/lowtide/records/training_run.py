@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from lowtide.records.codec import Saved
-from lowtide.records.step_plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +65,6 @@ class PlanFigures:
     """In so many calls of the optimizer; one means that all move at the end."""
     planning_s: float
     note: str
-
-    @classmethod
-    def of(cls, plan: StepPlan) -> "PlanFigures":
-        """The figures of `plan`."""
-        problem, base = plan.problem, plan.problem.base_time or 1.0
-        sizes: dict[str, list[int]] = {}
-        for fate in plan.fates:
-            sizes.setdefault(fate.what, []).append(problem.storages[fate.storage].bytes)
-        packs = [problem.ops[o] for o in plan.runs if plan.actions[o].act == "pack"]
-        updates = [o for o in plan.order if plan.actions[o].act == "update"]
-        return cls(
-            budget_B=plan.budget,
-            policy=plan.policy,
-            rewritten=plan.rewritten,
-            unplanned_peak_B=plan.unplanned_peak,
-            predicted_peak_B=plan.peak,
-            predicted_overhead=plan.overhead,
-            recompute_overhead=plan.recompute_time / base,
-            pack_overhead=plan.pack_time / base,
-            swap_overhead=plan.swap_time / base,
-            bound=plan.bound,
-            kept=Amount.of(sizes.get("kept", ())),
-            recomputed=Amount.of(sizes.get("recomputed", ())),
-            packed=Amount.of(sizes.get("packed", ())),
-            packed_into_B=sum(problem.storages[s].bytes for op in packs for s in op.writes),
-            swapped=Amount.of(sizes.get("swapped", ())),
-            swapped_B=plan.swapped_bytes,
-            updates=sum(len(plan.actions[o].ranks) for o in updates),
-            update_parts=len(updates),
-            planning_s=plan.seconds,
-            note=plan.note,
-        )
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lowtide.device.chosen_kernels import warn_of_chosen_kernels
 from lowtide.errors import LowtideError, PlanMismatch, shortened
+from lowtide.forecast import Forecast
 from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import make_tables
@@ -32,6 +34,11 @@ class Planned:
     graph: StepGraph
     """What runs: the captured graph, or the rewritten one."""
     plan: StepPlan | None
+
+    @cached_property
+    def predicted_peak(self) -> int | None:
+        """Bytes, by the simulator; None without a plan."""
+        return None if self.plan is None else Forecast(self.plan).peak
 
 
 class BudgetUnreachable(BudgetInfeasible):
@@ -125,7 +132,7 @@ def make_plan(
         cause, graph, step = min(failed, key=lambda entry: entry[0].floor)
         cause.proven = all(other.proven for other, *_ in failed)
         raise BudgetUnreachable(cause, graph, step)
-    return min(found, key=lambda entry: entry[1].timeline.time)
+    return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
 
 
 def _step_plan(

@@ -9,6 +9,7 @@ import torch
 
 from lowtide.device.swap import SwapSpace, Tier, measure_copies, measure_slowdown, open_space
 from lowtide.errors import InputError, shown
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.profiling.problem import Lanes
 from lowtide.records.profile import Profile
@@ -78,7 +79,7 @@ class SwapUse:
     def make_room(self, plans: Iterable[StepPlan], device: torch.device) -> None:
         """Room for all that these plans have off the device at once; before any step, so that a full disk is no
         surprise. Where nothing is swapped, the space is closed."""
-        room = max((plan.swapped_bytes for plan in plans), default=0)
+        room = max((Forecast(plan).swapped_bytes for plan in plans), default=0)
         if room:
             self.open(device).reserve(room)
         else:

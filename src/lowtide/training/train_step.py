@@ -274,8 +274,8 @@ class TrainStep:
     @property
     def predicted_peak(self) -> int | None:
         """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
-        peaks = [step.plan.peak for step in self._newest.steps.values() if step.plan is not None]
-        return max(peaks, default=None)
+        peaks = [step.predicted_peak for step in self._newest.steps.values()]
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     @property
     def measured_peak(self) -> int | None:
@@ -514,11 +514,11 @@ class TrainStep:
         What is free to measure is watched at every step. Elsewhere only the first step of each kind is measured, and
         the first again where the optimizer makes its state in it: it is not `complete`, and takes less.
         """
-        plan, measured = prepared.steps[kind].plan, self.last.peak
+        plan, predicted, measured = prepared.steps[kind].plan, prepared.steps[kind].predicted_peak, self.last.peak
         first = complete and kind not in prepared.compared
         if first:
             prepared.compared.add(kind)
-        if plan is None or measured is None:
+        if plan is None or predicted is None or measured is None:
             return
         if measured > plan.budget:
             if kind in prepared.exceeded:
@@ -530,14 +530,14 @@ class TrainStep:
                 format_bytes(measured),
                 measured,
                 plan.budget,
-                plan.peak,
+                predicted,
             )
-        elif first and abs(measured / plan.peak - 1) > TOLERANCE:
+        elif first and abs(measured / predicted - 1) > TOLERANCE:
             log.warning(
                 "the step took %s, predicted were %s: a difference of %+.1f %%",
                 format_bytes(measured),
-                format_bytes(plan.peak),
-                100 * (measured / plan.peak - 1),
+                format_bytes(predicted),
+                100 * (measured / predicted - 1),
             )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from lowtide.experiments.budgets.record import BudgetRow, Budgets
 from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 
 
@@ -66,13 +67,14 @@ def _row(found: Measured, number: int, share: float, budget: int) -> BudgetRow:
     plan, key = found.plans[number], found.keys[number]
     if isinstance(plan, str):
         return BudgetRow(share, budget, plan, None, None, None, None, None, (), None)
+    forecast = Forecast(plan)
     return BudgetRow(
         left=share,
         budget_B=budget,
         failure=None,
-        predicted_peak_B=plan.peak,
+        predicted_peak_B=forecast.peak,
         measured_peak_B=found.peaks[key],
-        predicted_overhead=plan.overhead,
+        predicted_overhead=forecast.overhead,
         bound=plan.bound,
         planning_s=plan.seconds,
         ms=found.ms[key],

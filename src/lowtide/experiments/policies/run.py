@@ -6,6 +6,7 @@ from typing import Any
 from lowtide.experiments.case import Activations
 from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
 from lowtide.experiments.policies.record import Policies, PolicyRow
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.profile import Profile
@@ -88,21 +89,22 @@ def _floor(graph: StepGraph, measured: Profile, time_limit: float, say: Say) -> 
         )
     except BudgetInfeasible as infeasible:
         return infeasible.floor
-    return plan.peak
+    return Forecast(plan).peak
 
 
 def _row(found: Measured, number: int, wanted: WantedPlan) -> PolicyRow:
     plan, key = found.plans[number], found.keys[number]
     if isinstance(plan, str):
         return PolicyRow(wanted.policy, wanted.budget, plan, "", None, None, None, None, None, None, (), None)
+    forecast = Forecast(plan)
     return PolicyRow(
         policy=wanted.policy,
         budget_B=wanted.budget,
         failure=None,
         step=key,
-        predicted_peak_B=plan.peak,
+        predicted_peak_B=forecast.peak,
         measured_peak_B=found.peaks.get(key),
-        predicted_overhead=plan.overhead,
+        predicted_overhead=forecast.overhead,
         bound=plan.bound,
         planning_s=plan.seconds,
         activations=Activations.of(plan),

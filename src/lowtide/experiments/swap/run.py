@@ -6,8 +6,8 @@ from typing import Any
 
 from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
 from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.training_run import PlanFigures
 from lowtide.training.swap_use import SwapUse
 
 
@@ -78,7 +78,7 @@ def _row(found: Measured, number: int, share: float, budget: int, way: Method) -
         budget_B=budget,
         way=way,
         failure=None,
-        plan=PlanFigures.of(plan),
+        plan=Forecast(plan).figures,
         measured_peak_B=found.peaks[key],
         ms=found.ms[key],
         wait_ms=found.waits[key],

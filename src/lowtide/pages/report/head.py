@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lowtide.forecast import Forecast
 from lowtide.pages.report.inputs import ReportInputs
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
@@ -52,7 +53,7 @@ def cards(found: ReportInputs) -> list[Card]:
     """The figures, those of the plan first."""
     figures = found.run.plan if found.run is not None else None
     if figures is None and found.plan is not None:
-        figures = PlanFigures.of(found.plan)
+        figures = Forecast(found.plan).figures
     made = []
     if figures is not None:
         made += [_peak(figures, found.run), _time(figures, found.run), _activations(figures, found.plan)]
