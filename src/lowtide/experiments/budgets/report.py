@@ -1,7 +1,5 @@
 """What budgets cost, as CSV, as a picture and as tables."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -10,7 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from lowtide.experiments.budgets.record import BudgetRow, Budgets
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.reporting.tables import figures_table, ms_cell, ratio_cell
 from lowtide.units import format_bytes
 
@@ -26,9 +24,7 @@ COLUMNS = (
 
 def write_budgets_csv(found: Budgets, path: Path) -> None:
     """One row per budget; figures are empty where there is no plan."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
+    table = []
     for row in found.rows:
         figures: list[object] = [row.left, row.budget_B, row.predicted_peak_B, row.measured_peak_B]
         figures += [row.predicted_overhead, row.bound, row.planning_s]
@@ -39,8 +35,8 @@ def write_budgets_csv(found: Budgets, path: Path) -> None:
             parts = found.accounting(row)
             figures += [parts.difference, parts.recompute, parts.pack, parts.unpack, parts.state]
             figures += [parts.swap, parts.swap_wait, parts.program, parts.update, parts.other]
-        table.writerow([*("" if x is None else x for x in figures), row.failure or ""])
-    write_text(path, text.getvalue())
+        table.append([*figures, row.failure])
+    write_csv(path, COLUMNS, table)
 
 
 def draw_budgets(found: Budgets, path: Path) -> None:

@@ -1,7 +1,5 @@
 """The largest batches under a memory limit: CSV, a picture, a table."""
 
-import csv
-import io
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -11,7 +9,7 @@ from rich.text import Text
 
 from lowtide.experiments.case import Outcome
 from lowtide.experiments.largest.record import Largest
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.reporting.style import INK, LIMIT_COLOUR, WITH, WITHOUT, Scale, framed, shorten
 from lowtide.units import format_bytes
 
@@ -23,9 +21,7 @@ COLUMNS = (
 
 def write_largest_csv(found: Largest, path: Path) -> None:
     """One row per trial in the order they ran, then the two at the smallest batch that fails eagerly."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    table.writeheader()
+    rows = []
     kinds = [("with a plan" if case.settings.planned else "eager", case) for case in found.trials]
     kinds += [("with a plan, share of eager", found.planned_there)] if found.planned_there else []
     kinds += [("eager, no limit", found.eager_need)] if found.eager_need else []
@@ -51,8 +47,8 @@ def write_largest_csv(found: Largest, path: Path) -> None:
                 "packed": fates.packed.count,
                 "swapped": fates.swapped.count,
             }
-        table.writerow({name: "" if value is None else value for name, value in row.items()})
-    write_text(path, text.getvalue())
+        rows.append(row)
+    write_csv(path, COLUMNS, rows)
 
 
 def draw_largest(found: Largest, path: Path) -> None:

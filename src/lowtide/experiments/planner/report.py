@@ -1,13 +1,11 @@
 """The planner's benchmark as CSV, table and picture."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from lowtide.files import write_text, writing
+from lowtide.files import write_csv, writing
 from lowtide.planning.benchmark import Case
 
 TABLE_NAME = "planner.csv"
@@ -17,15 +15,26 @@ SCALING_PNG = "scaling.png"
 
 def write_cases(path: Path, cases: Sequence[Case]) -> None:
     """Write the table, a row per case; what is not known stays empty."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(
-        ["problem", "ops", "budget", "budget_bytes", "policy", "overhead", "bound", "gap", "infeasible", "seconds"]
+    columns = (
+        "problem",
+        "ops",
+        "budget",
+        "budget_bytes",
+        "policy",
+        "overhead",
+        "bound",
+        "gap",
+        "infeasible",
+        "seconds",
     )
-    for case in cases:
-        asked = (case.problem, case.ops, case.label, case.budget, case.policy)
-        table.writerow([*asked, case.overhead, case.bound, case.gap, int(case.infeasible), round(case.seconds, 3)])
-    write_text(path, text.getvalue())
+    rows = (
+        [
+            *(case.problem, case.ops, case.label, case.budget, case.policy),
+            *(case.overhead, case.bound, case.gap, int(case.infeasible), round(case.seconds, 3)),
+        ]
+        for case in cases
+    )
+    write_csv(path, columns, rows)
 
 
 def draw_scaling(path: Path, cases: Sequence[Case]) -> None:

@@ -1,7 +1,5 @@
 """Policies beside each other: CSV, a picture, a table."""
 
-import csv
-import io
 from pathlib import Path
 from statistics import median
 
@@ -11,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lowtide.experiments.policies.record import Policies, PolicyRow
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.reporting.style import INK, Scale, framed, shorten
 from lowtide.units import format_bytes
 
@@ -33,9 +31,7 @@ BEYOND = 4.0
 
 def write_policies_csv(found: Policies, path: Path) -> None:
     """One row per policy and budget; figures are empty where there is no plan."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    table.writeheader()
+    table = []
     for row in found.rows:
         cells: dict[str, object] = {name: getattr(row, name) for name in COLUMNS[:7]}
         cells |= {"step": row.step, "failure": row.failure}
@@ -50,8 +46,8 @@ def write_policies_csv(found: Policies, path: Path) -> None:
                 fate: getattr(row.activations, fate).count for fate in ("kept", "recomputed", "packed", "swapped")
             }
             cells["recomputed_B"] = row.activations.recomputed.bytes
-        table.writerow({name: "" if value is None else value for name, value in cells.items()})
-    write_text(path, text.getvalue())
+        table.append(cells)
+    write_csv(path, COLUMNS, table)
 
 
 def draw_policies(found: Policies, path: Path) -> None:

@@ -1,7 +1,5 @@
 """Predicted against measured, over all experiments: CSV, a scatter picture, and the worst by name."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lowtide.experiments.predictions.record import Prediction
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.reporting.bars import nothing_to_show
 from lowtide.reporting.style import FAINT, INK, framed, rows_of, shorten
 from lowtide.units import format_bytes, format_ms
@@ -35,12 +33,7 @@ _NAMED = 3
 
 def write_predictions_csv(found: Sequence[Prediction], path: Path) -> None:
     """One row per case."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for each in found:
-        table.writerow("" if getattr(each, name) is None else getattr(each, name) for name in COLUMNS)
-    write_text(path, text.getvalue())
+    write_csv(path, COLUMNS, ([getattr(each, name) for name in COLUMNS] for each in found))
 
 
 def worst_peaks(found: Sequence[Prediction], count: int = _NAMED) -> list[Prediction]:

@@ -1,7 +1,5 @@
 """Recompute only, swap only and both, as CSV, as a picture and as tables."""
 
-import csv
-import io
 from pathlib import Path
 from statistics import median
 
@@ -9,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.reporting.tables import figures_table, ms_cell, ratio_cell
 from lowtide.units import format_bytes
 
@@ -29,12 +27,7 @@ _COLOURS = {Method.RECOMPUTE: "#D55E00", Method.SWAP: "#56B4E9", Method.BOTH: "#
 
 def write_swap_csv(found: SwapComparison, path: Path) -> None:
     """One row per budget and method; figures are empty where there is no plan."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    table.writeheader()
-    for row in found.rows:
-        table.writerow(_cells(found, row))
-    write_text(path, text.getvalue())
+    write_csv(path, COLUMNS, (_cells(found, row) for row in found.rows))
 
 
 def _cells(found: SwapComparison, row: SwapRow) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """A sweep as CSV and as tables."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +12,7 @@ from rich.text import Text
 from lowtide.experiments.case import Case
 from lowtide.experiments.op_times import Accounting
 from lowtide.experiments.sweep.record import Pair, Sweep
-from lowtide.files import write_text
+from lowtide.files import write_csv
 from lowtide.units import format_bytes, format_ms
 
 _PARTS = ("parameter", "gradient", "activation", "optimizer_state", "other", "workspace")
@@ -38,12 +36,7 @@ COLUMNS = (
 
 def write_sweep_csv(found: Sweep, path: Path) -> None:
     """One row per batch size; what was not measured is empty."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    table.writeheader()
-    for pair in found.pairs:
-        table.writerow({name: "" if value is None else value for name, value in _row(pair).items()})
-    write_text(path, text.getvalue())
+    write_csv(path, COLUMNS, map(_row, found.pairs))
 
 
 def _row(pair: Pair) -> dict[str, object]:
