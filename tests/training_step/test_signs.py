@@ -1,6 +1,5 @@
 """`train_step` keeps ReLU results as signs where that pays, or where nothing else fits."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.packing import sign_backward
 from lowtide.records.step_plan import StepPlan
 from lowtide.tracing.capture import Traced
+from lowtide.training import pipeline
 from lowtide.training.planned import Variant, make_plan
 from tests.rewriting.test_rewrite import tiled
 from tests.training_step.test_train_step import adam, assert_equal, setting
@@ -52,7 +52,7 @@ def only_signs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert signs is not None
         return make_plan(signs, None, budget, **options)
 
-    monkeypatch.setattr(sys.modules[lowtide.TrainStep.__module__], "make_plan", with_signs)
+    monkeypatch.setattr(pipeline, "make_plan", with_signs)
 
 
 @pytest.mark.usefixtures("only_signs")
