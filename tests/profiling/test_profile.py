@@ -21,7 +21,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.records.profile import Profile
 from lowtide.records.vocabulary import Phase, Role
-from tests.training import Trained, differences
+from tests.equality import Trained, differences
 from tests.zoo import ZOO
 
 

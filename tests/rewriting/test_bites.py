@@ -16,9 +16,9 @@ from lowtide.profiling.problem import StepProblem, problem_of
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting import rewrite as rewriting
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained
 from tests.rewriting.orders import everything_again
 from tests.rewriting.test_rewrite import assert_trains_as_eager
-from tests.training import Trained
 from tests.zoo import ZOO, Case
 
 

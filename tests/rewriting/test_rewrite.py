@@ -23,8 +23,8 @@ from lowtide.profiling.runs import run_plain
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained, differences, eager_step
 from tests.rewriting.orders import everything_again, random_order
-from tests.training import Trained, differences, eager_step
 from tests.zoo import ZOO, Case
 
 MANY = ("convnet", "encoder", "lstm", "gru", "autocast_convnet", "homemade", "branches", "t5")

@@ -22,9 +22,9 @@ from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced, trace
+from tests.equality import Trained, eager_step
 from tests.rewriting.orders import everything_again, random_order
 from tests.rewriting.test_rewrite import adam, assert_trains_as_eager, tiled
-from tests.training import Trained, eager_step
 from tests.zoo import ZOO, Case
 
 WITH_SIGNS = ("convnet", "encoder", "t5", "segformer", "resnet", "autocast_convnet")

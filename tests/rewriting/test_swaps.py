@@ -24,9 +24,9 @@ from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained, eager_step
 from tests.rewriting.orders import random_swaps
 from tests.rewriting.test_rewrite import adam, assert_trains_as_eager, tiled
-from tests.training import Trained, eager_step
 from tests.zoo import ZOO
 
 LANES = Lanes("copy", "copy", least_bytes=1)

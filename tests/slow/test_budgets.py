@@ -19,7 +19,7 @@ from lowtide.records.vocabulary import Purpose
 from lowtide.training.pipeline import provisional_step
 from lowtide.training.planned import Variant, apply_plan, make_plan
 from lowtide.training.swap_use import SwapUse
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.errors import BatchMismatch, CaptureError
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 from tests.zoo.models import llama, tokens
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import lowtide
 from lowtide.errors import CaptureError, LowtideError, StaleCapture
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 BETA = 0.5
 SETTINGS: dict[str, Any] = {"loss": {"beta": 0.5}}

@@ -22,7 +22,7 @@ from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 from lowtide.training.train_step import TrainStep
 from tests.device.swap.files import FaultyFile, SlowFile, disk_full, failing, no_progress
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 BUDGET = "60%"
 
@@ -244,7 +244,7 @@ from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 from tests.device.swap.files import SlowFile
 from lowtide.device.swap.disk import DiskSpace
-from tests.training_step.test_swap import batch, swapped
+from tests.training.test_swap import batch, swapped
 swap_use.measure_copies = lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),)
 swap_use.measure_slowdown = lambda space: 0.0
 swap_use.open_space = lambda tier, device, folder: DiskSpace(SlowFile(folder, 0.2))

@@ -10,7 +10,7 @@ import pytest
 import lowtide
 from lowtide.records.step_plan import PlanFile
 from lowtide.training.planned import apply_plan
-from tests.training_step.test_train_step import adam, deep_convnet
+from tests.training.test_train_step import adam, deep_convnet
 
 Plan = dict[str, Any]
 

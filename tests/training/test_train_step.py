@@ -20,9 +20,9 @@ from lowtide.errors import InputError
 from lowtide.records.step_plan import Act
 from lowtide.tracing.loss import model_loss
 from lowtide.training.train_step import REMEMBERED
+from tests.equality import Trained, differences
 from tests.rewriting.test_rewrite import tiled
 from tests.tracing.test_equal import OPTIMIZERS, Lookahead
-from tests.training import Trained, differences
 from tests.zoo import ZOO, Case
 from tests.zoo.models import classify, images
 

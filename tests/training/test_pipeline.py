@@ -8,7 +8,7 @@ import lowtide
 from lowtide.planning.policies import BudgetInfeasible, Plan, Policy, policy
 from lowtide.training import pipeline, planned
 from tests.rewriting.test_rewrite import tiled
-from tests.training_step.test_train_step import setting
+from tests.training.test_train_step import setting
 from tests.zoo import ZOO
 
 

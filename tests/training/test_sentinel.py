@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import lowtide
 from lowtide.errors import EagerMismatch, InputError
 from lowtide.training.sentinel import check_schedule
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 
 def make() -> nn.Module:

@@ -18,7 +18,7 @@ from lowtide.tracing.capture import Traced
 from lowtide.training import pipeline
 from lowtide.training.planned import Variant, make_plan
 from tests.rewriting.test_rewrite import tiled
-from tests.training_step.test_train_step import adam, assert_equal, setting
+from tests.training.test_train_step import adam, assert_equal, setting
 from tests.zoo import ZOO, Case
 
 

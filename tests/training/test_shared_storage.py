@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 
 class Shared(nn.Module):
