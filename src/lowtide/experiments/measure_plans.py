@@ -60,6 +60,32 @@ class Measured:
     peaks: dict[str, int]
     ops: dict[str, OpTimes]
 
+    def shared(self, name: str, batch: tuple[str, ...], warmup: int) -> dict[str, Any]:
+        """The fields that all records of such rounds have."""
+        measured = self.profile
+        return {
+            "model": name,
+            "batch": batch,
+            **{field: getattr(measured, field) for field in ("optimizer", "device", "torch", "threads", "resident_B")},
+            "memory_source": self.memory_source,
+            "warmup": warmup,
+            "unplanned_peak_B": unplanned_peak(measured),
+            "eager_ms": self.ms[EAGER],
+            "captured_ms": self.ms[CAPTURED],
+            "captured_ops": self.ops[CAPTURED],
+        }
+
+
+def unplanned_peak(measured: Profile) -> int:
+    """Bytes that the step takes as captured, op by op or in one run."""
+    return max(measured.peak_B, measured.step_peak_B)
+
+
+def budgets_left(measured: Profile, shares: Sequence[float]) -> list[int]:
+    """The budgets that leave these shares of the bytes above the residents."""
+    above = unplanned_peak(measured) - measured.resident_B
+    return [measured.resident_B + math.ceil(share * above) for share in shares]
+
 
 def captured(
     model: str, batch_size: int, options: ModelOptions, *, optimizer: str, lr: float, seed: int

@@ -1,11 +1,19 @@
 """What budgets cost: planned steps at several budgets against eager and captured ones, in one run."""
 
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Any
 
 from lowtide.experiments.budgets.record import BudgetRow, Budgets
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import (
+    CAPTURED,
+    EAGER,
+    Measured,
+    Say,
+    WantedPlan,
+    budgets_left,
+    measure_plans,
+    measure_profile,
+)
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 
@@ -25,8 +33,7 @@ def compare_budgets(
 ) -> Budgets:
     """Plan `graph` for each share in `left` of the bytes above its residents, and measure all of it in turn."""
     measured = measure_profile(graph, say)
-    unplanned = max(measured.peak_B, measured.step_peak_B)
-    budgets = [measured.resident_B + ceil(share * (unplanned - measured.resident_B)) for share in left]
+    budgets = budgets_left(measured, left)
     asked = [WantedPlan(policy, budget) for budget in budgets]
     found = measure_plans(
         graph,
@@ -43,22 +50,10 @@ def compare_budgets(
         _row(found, number, share, budget) for number, (share, budget) in enumerate(zip(left, budgets, strict=True))
     ]
     return Budgets(
-        model=name,
-        batch=graph.form.lines,
-        optimizer=measured.optimizer,
-        device=measured.device,
-        torch=measured.torch,
-        threads=measured.threads,
-        memory_source=found.memory_source,
+        **found.shared(name, graph.form.lines, warmup),
         policy=policy,
-        warmup=warmup,
-        resident_B=measured.resident_B,
-        unplanned_peak_B=unplanned,
-        eager_ms=found.ms[EAGER],
         eager_peak_B=found.peaks[EAGER],
-        captured_ms=found.ms[CAPTURED],
         captured_peak_B=found.peaks[CAPTURED],
-        captured_ops=found.ops[CAPTURED],
         rows=tuple(rows),
     )
 

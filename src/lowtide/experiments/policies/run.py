@@ -4,7 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lowtide.experiments.case import Activations
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import (
+    CAPTURED,
+    EAGER,
+    Measured,
+    Say,
+    WantedPlan,
+    measure_plans,
+    measure_profile,
+    unplanned_peak,
+)
 from lowtide.experiments.policies.record import Policies, PolicyRow
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
@@ -37,7 +46,7 @@ def compare_policies(
     Also returns the tightest plan of the last policy that rewrote anything, which explains itself.
     """
     measured = measure_profile(graph, say)
-    unplanned = max(measured.peak_B, measured.step_peak_B)
+    unplanned = unplanned_peak(measured)
     floor = _floor(graph, measured, time_limit, say)
     budgets = [floor + round((unplanned - floor) * (k / (points - 1)) ** CLOSER) for k in reversed(range(points))]
     asked = [WantedPlan(policy, budget) for policy in policies for budget in budgets]
@@ -54,22 +63,10 @@ def compare_policies(
         slowest=slowest,
     )
     record = Policies(
-        model=name,
-        batch=graph.form.lines,
-        optimizer=measured.optimizer,
-        device=measured.device,
-        torch=measured.torch,
-        threads=measured.threads,
-        memory_source=found.memory_source,
-        warmup=warmup,
-        resident_B=measured.resident_B,
-        unplanned_peak_B=unplanned,
+        **found.shared(name, graph.form.lines, warmup),
         floor_B=floor,
-        eager_ms=found.ms[EAGER],
         eager_peak_B=found.peaks[EAGER],
-        captured_ms=found.ms[CAPTURED],
         captured_peak_B=found.peaks[CAPTURED],
-        captured_ops=found.ops[CAPTURED],
         rows=tuple(_row(found, number, wanted) for number, wanted in enumerate(asked)),
     )
     rewritten = [plan for plan in found.plans if not isinstance(plan, str) and plan.rewritten]

@@ -1,10 +1,9 @@
 """Recompute only, swap only, and both, at several budgets, beside eager and captured steps, in one run."""
 
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Any
 
-from lowtide.experiments.measure_plans import CAPTURED, EAGER, Measured, Say, WantedPlan, measure_plans, measure_profile
+from lowtide.experiments.measure_plans import Measured, Say, WantedPlan, budgets_left, measure_plans, measure_profile
 from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
@@ -29,9 +28,8 @@ def compare_swapping(
     say("measure swapping")
     swap.open(graph.device)
     measured = swap.measured(measured)
-    unplanned = max(measured.peak_B, measured.step_peak_B)
-    budgets = [measured.resident_B + ceil(share * (unplanned - measured.resident_B)) for share in left]
-    cases = [(share, budget, way) for share, budget in zip(left, budgets, strict=True) for way in Method]
+    budgets = zip(left, budgets_left(measured, left), strict=True)
+    cases = [(share, budget, way) for share, budget in budgets for way in Method]
     asked = [
         WantedPlan("optimal", budget, swap=way is not Method.RECOMPUTE, recompute=way is not Method.SWAP)
         for _, budget, way in cases
@@ -49,22 +47,10 @@ def compare_swapping(
         swap=swap,
     )
     return SwapComparison(
-        model=name,
-        batch=graph.form.lines,
-        optimizer=measured.optimizer,
-        device=measured.device,
-        torch=measured.torch,
-        threads=measured.threads,
-        memory_source=found.memory_source,
+        **found.shared(name, graph.form.lines, warmup),
         transfer=measured.transfer,
         transfer_tier=measured.transfer_tier,
         transfer_drag=measured.transfer_drag,
-        warmup=warmup,
-        resident_B=measured.resident_B,
-        unplanned_peak_B=unplanned,
-        eager_ms=found.ms[EAGER],
-        captured_ms=found.ms[CAPTURED],
-        captured_ops=found.ops[CAPTURED],
         rows=tuple(_row(found, number, *case) for number, case in enumerate(cases)),
     )
 
