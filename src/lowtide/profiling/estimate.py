@@ -9,9 +9,9 @@ from torch.utils.flop_counter import flop_registry
 
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import Op
-from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import describe
+from lowtide.profiling.op_record import op_record
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
 
 _BYTES_PER_MS = 8e6

@@ -13,10 +13,10 @@ from lowtide.device.swap import measure_copies, open_space
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
-from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import describe, is_foreach
 from lowtide.profiling.activations import activation_records
+from lowtide.profiling.op_record import op_record
 from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import (
     Learned,

@@ -12,7 +12,7 @@ class Phase(StrEnum):
 
 
 class Purpose(StrEnum):
-    """Why an op stands in a step: it is part of the program, or a plan put it there."""
+    """Why an op is in a step: it is part of the program, or a plan put it there."""
 
     PROGRAM = "program"
     RECOMPUTE = "recompute"

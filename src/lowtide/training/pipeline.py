@@ -138,13 +138,13 @@ def provisional_step(
 ) -> StepGraph | None:
     """`graph` rewritten to stay well inside `budget` by an estimate of it, to be measured that way; None where it fits
     as it is. Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes."""
-    guess = estimate(graph)
-    room = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
-    if guess.step_peak_B <= room:
+    estimated = estimate(graph)
+    room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
+    if estimated.step_peak_B <= room:
         return None
     if signs is not None:
-        graph, guess = signs, estimate(signs)
-    step = problem_of(graph, guess)
+        graph, estimated = signs, estimate(signs)
+    step = problem_of(graph, estimated)
     say("a first plan, to measure with")
     try:
         order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops

@@ -42,7 +42,7 @@ def compare_policies(
 ) -> tuple[Policies, StepPlan | None]:
     """Every policy at `points` budgets from the unplanned peak to the least that `optimal` reaches.
 
-    They stand closer towards the floor, where plans differ most.
+    They lie closer together towards the floor, where plans differ most.
     Also returns the tightest plan of the last policy that rewrote anything, which explains itself.
     """
     measured = measure_profile(graph, say)

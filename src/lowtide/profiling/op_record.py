@@ -1,4 +1,4 @@
-"""An op of the graph as a record, with what was measured or guessed about it."""
+"""An op of the graph as a record, with what was measured or estimated of it."""
 
 from collections.abc import Sequence
 
