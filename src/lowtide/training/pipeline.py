@@ -6,7 +6,6 @@ what was measured, and its plan is the one that trains.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import perf_counter
 
 from lowtide.graph.step_graph import StepGraph
@@ -20,6 +19,7 @@ from lowtide.records.profile import Profile
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
+from lowtide.training.options import Options
 from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
 from lowtide.training.progress import Progress
 from lowtide.training.swap_use import SwapUse
@@ -39,16 +39,6 @@ WORTH = 0.01
 """Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """What the user wants of a plan."""
-
-    budget: int | str
-    policy: str
-    time_limit: float | None
-    """Seconds for all plans of a step together, the provisional one included."""
-
-
 class StageTimes:
     """Seconds by stage."""
 
@@ -65,15 +55,16 @@ class StageTimes:
 
 def plan_steps(
     traced: Traced,
-    whole: StepGraph,
     graphs: Mapping[Micro, StepGraph],
-    wanted: Planning,
+    wanted: Options,
     swap: SwapUse,
     bar: Progress,
     times: StageTimes,
 ) -> tuple[dict[Micro, Planned], Profile]:
-    """Every kind of step in `graphs` planned into the budget, and the profile of `whole`, the same without
-    accumulation, that the plans are made from."""
+    """Every kind of step in `graphs` planned into the budget, and the profile that the plans are made from: of the step
+    without accumulation."""
+    assert wanted.budget is not None, "without a budget there is nothing to plan"
+    whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm))
     signed = _worthwhile_signs(traced, whole)
     seconds = provisional_seconds(whole, wanted.time_limit)
     through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
@@ -111,11 +102,6 @@ def plan_steps(
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
     return steps, measured
-
-
-def whole_step(traced: Traced, graphs: Mapping[Micro, StepGraph], clip: float | None) -> StepGraph:
-    """The step without accumulation: what is measured."""
-    return graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, clip))
 
 
 def _worthwhile_signs(traced: Traced, whole: StepGraph) -> StepGraph | None:

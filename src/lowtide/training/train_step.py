@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
@@ -12,34 +12,31 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, meter_for
-from lowtide.errors import EagerMismatch, InputError, PlanMismatch, shown
+from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
-from lowtide.planning.policies import policy as find_policy
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
-from lowtide.tracing.lifting import Numbers, lift, numbers_of
+from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
 from lowtide.tracing.source import user_line
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
 from lowtide.training.identity import identity
-from lowtide.training.pipeline import Planning, StageTimes, plan_steps, whole_step
-from lowtide.training.planned import (
-    Planned,
-    apply_plan,
-    taken_over,
-)
+from lowtide.training.options import Options
+from lowtide.training.pipeline import StageTimes, plan_steps
+from lowtide.training.planned import Planned, apply_plan, taken_over
+from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, progress_bar
 from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
 from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
-from lowtide.units import format_bytes, parse_bytes
-from lowtide.watching.guards import Change, Guards
-from lowtide.watching.settings import Settings, change, optimizer_settings
+from lowtide.units import format_bytes
+from lowtide.watching.guards import Change
+from lowtide.watching.settings import optimizer_settings
 from lowtide.watching.tracked import Tracked
 from lowtide.watching.values import ANY
 
@@ -53,40 +50,6 @@ TOLERANCE = 0.01
 
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
-
-
-@dataclass
-class _Prepared:
-    """Everything made for one form of batch in one state of the world."""
-
-    form: BatchForm
-    guards: Guards
-    optimizer: Settings
-    numbers: Numbers
-    """Of the traced graph: what a later trace is compared with."""
-    gradients: tuple[str, ...]
-    """Names of the parameters that get one."""
-    steps: dict[Micro, Planned]
-    profile: Profile | None
-    compared: set[Micro] = field(default_factory=set)
-    """Kinds of step whose measured peak was held against the predicted one."""
-    exceeded: set[Micro] = field(default_factory=set)
-    """Kinds of step that were over the budget, which was said."""
-    calls: int = 0
-
-    def mismatch(self, form: BatchForm, optimizer: Settings, batch: Any) -> "Change | None":
-        """Why this is not the one for `batch` now; None where it is."""
-        if self.form != form:
-            return Change("the form of the batch")
-        name = change(self.optimizer, optimizer)
-        if name is not None:
-            return Change(name)
-        changed = self.guards.changed()
-        if changed is not None:
-            return changed
-        conditions = next(iter(self.steps.values())).graph.conditions
-        looked = conditions.first_difference(form.tensors(batch))
-        return None if looked is None else Change(f"what the step sees in the batch at {looked.source}")
 
 
 @dataclass
@@ -134,69 +97,33 @@ def train_step(
     the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
     `sentinel` is False for never, or a number for every so many steps.
     """
-    return TrainStep(
-        model,
-        optimizer,
-        batch,
-        loss,
-        budget=budget,
-        policy=policy,
-        clip_grad_norm=clip_grad_norm,
-        accumulate=accumulate,
-        plan=plan,
-        time_limit=time_limit,
-        progress=progress,
-        swap=swap,
-        swap_dir=swap_dir,
-        side_effects=side_effects,
-        sentinel=sentinel,
+    options = Options(
+        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel)
     )
+    return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
 
 class TrainStep:
     """A training step inside a budget; see `train_step`. `print(step)` shows the plan."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        batch: Any,
-        loss: Loss | None,
-        *,
-        budget: int | str | None,
-        policy: str,
-        clip_grad_norm: float | None,
-        accumulate: int,
-        plan: str | Path | None,
-        time_limit: float | None,
-        progress: bool | None,
-        swap: str,
-        swap_dir: str | Path | None,
-        side_effects: str,
-        sentinel: bool | int,
+        self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
     ) -> None:
-        _check_options(budget, policy, clip_grad_norm, accumulate, time_limit)
         self.model = model
         self.optimizer = optimizer
         self.loss = loss
-        self.budget = budget
-        self.policy = policy
-        self.clip_grad_norm = clip_grad_norm
-        self.accumulate = accumulate
+        self.options = options
         self.last = Measured()
         self.checks = Watched()
         """What comparing with eager has cost so far."""
-        self._is_checked = check_schedule(sentinel)
-        self._side_effects = side_effects
+        self._is_checked = check_schedule(options.sentinel)
         self._captures: dict[str, int] = {}
         """How often each changed value has led to a capture."""
-        self._swap = SwapUse(swap, None if swap_dir is None else Path(swap_dir))
-        self._time_limit = time_limit
-        self._progress = progress
+        self._swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
         self._done = 0
         """Micro-steps since the parameters last moved."""
-        self._prepared: list[_Prepared] = []
-        self._newest = self._make(batch, None if plan is None else Path(plan))
+        self._prepared: list[Prepared] = []
+        self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
 
@@ -245,7 +172,7 @@ class TrainStep:
         finally:
             if started:
                 taken = self._meter.stop()
-        self._done = (self._done + 1) % self.accumulate
+        self._done = (self._done + 1) % self.options.accumulate
         self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
         self._compare(prepared, kind, complete=complete)
         return result
@@ -331,18 +258,18 @@ class TrainStep:
     @property
     def _step(self) -> Planned:
         steps = self._newest.steps
-        return steps[Micro.ONLY] if self.accumulate == 1 else steps[Micro.LAST]
+        return steps[Micro.ONLY] if self.options.accumulate == 1 else steps[Micro.LAST]
 
     @property
     def _graph(self) -> StepGraph:
         return self._step.graph
 
     def _kind(self) -> Micro:
-        if self.accumulate == 1:
+        if self.options.accumulate == 1:
             return Micro.ONLY
         if self._done == 0:
             return Micro.FIRST
-        return Micro.LAST if self._done == self.accumulate - 1 else Micro.NEXT
+        return Micro.LAST if self._done == self.options.accumulate - 1 else Micro.NEXT
 
     def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
         """The loss by the user's own code, with what that took.
@@ -369,7 +296,7 @@ class TrainStep:
                         format_bytes(before + taken.peak),
                     )
 
-    def _prepared_for(self, batch: Any) -> _Prepared:
+    def _prepared_for(self, batch: Any) -> Prepared:
         """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
         form = BatchForm.of(batch)
         refuse_arrays(form)
@@ -396,7 +323,7 @@ class TrainStep:
         self._newest = prepared
         return prepared
 
-    def _refuse_midway(self, prepared: _Prepared, why: Change | None) -> None:
+    def _refuse_midway(self, prepared: Prepared, why: Change | None) -> None:
         """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
         if self._done and prepared.gradients != self._newest.gradients:
             raise InputError(
@@ -419,7 +346,7 @@ class TrainStep:
         """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
 
         def plain() -> Traced:
-            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self._side_effects)
+            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self.options.side_effects)
 
         if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
             return plain()
@@ -436,7 +363,7 @@ class TrainStep:
         log.info("%s is read anew at every step from now on", why.name)
         return traced
 
-    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> _Prepared:
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> Prepared:
         file = None if saved is None else PlanFile.load(saved)
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
@@ -448,32 +375,28 @@ class TrainStep:
             if file is not None:
                 steps = self._from_file(traced, graphs, file, saved)
                 self._make_room(steps)
-                return _prepared_from(traced, now, steps, None)
-            if self.budget is None:
-                return _prepared_from(
-                    traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None
-                )
+                return Prepared.of(traced, now, steps, None)
+            if self.options.budget is None:
+                return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
             same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
             for prepared in reversed(same):
                 # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
                 again = taken_over(traced, graphs, prepared.steps)
                 if again is not None:
-                    return _prepared_from(traced, now, again, prepared.profile)
-            wanted = Planning(self.budget, self.policy, self._time_limit)
-            whole = whole_step(traced, graphs, self.clip_grad_norm)
-            steps, measured = plan_steps(traced, whole, graphs, wanted, self._swap, bar, times)
+                    return Prepared.of(traced, now, again, prepared.profile)
+            steps, measured = plan_steps(traced, graphs, self.options, self._swap, bar, times)
         plans = [step.plan for step in steps.values() if step.plan is not None]
         if not any(plan.rewritten for plan in plans):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
         self._make_room(steps)
-        return _prepared_from(traced, now, steps, measured)
+        return Prepared.of(traced, now, steps, measured)
 
     def _from_file(
         self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
     ) -> dict[Micro, Planned]:
         if len(plans.plans) != len(graphs):
             raise PlanMismatch(
-                f"{path} holds {len(plans.plans)} plans, but accumulate={self.accumulate} needs {len(graphs)}"
+                f"{path} holds {len(plans.plans)} plans, but accumulate={self.options.accumulate} needs {len(graphs)}"
             )
         return {
             kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
@@ -487,17 +410,17 @@ class TrainStep:
         self._swap.make_room((step.plan for step in known if step.plan is not None and step.graph.swaps), device)
 
     def _kinds(self) -> Sequence[Micro]:
-        if self.accumulate == 1:
+        if self.options.accumulate == 1:
             return (Micro.ONLY,)
-        return (Micro.FIRST, Micro.LAST) if self.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
+        return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
 
     def _clip(self, kind: Micro) -> float | None:
-        return self.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
+        return self.options.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
 
     def _shows_progress(self) -> bool:
         import sys
 
-        return sys.stderr.isatty() if self._progress is None else self._progress
+        return sys.stderr.isatty() if self.options.progress is None else self.options.progress
 
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
@@ -508,7 +431,7 @@ class TrainStep:
         aside = undo_bytes(graph) if graph.swaps else 0
         return sum(x.untyped_storage().nbytes() for x in storages.values()) + aside
 
-    def _compare(self, prepared: _Prepared, kind: Micro, *, complete: bool) -> None:
+    def _compare(self, prepared: Prepared, kind: Micro, *, complete: bool) -> None:
         """Say, once for each kind of step, where it was over the budget, and where the prediction was wrong.
 
         What is free to measure is watched at every step. Elsewhere only the first step of each kind is measured, and
@@ -541,13 +464,6 @@ class TrainStep:
             )
 
 
-def _prepared_from(
-    traced: Traced, optimizer: Settings, steps: dict[Micro, Planned], profile: Profile | None
-) -> _Prepared:
-    numbers = numbers_of(traced.graph)
-    return _Prepared(traced.form, traced.guards, optimizer, numbers, traced.gradients, _without_example(steps), profile)
-
-
 def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
     """The variant of `graph` with signs where `plan` is for that one; else `graph`, whether the plan fits it or not."""
     if plan.signs and traced.signs:
@@ -555,27 +471,3 @@ def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
         if identity(signed) == plan.step:
             return signed
     return graph
-
-
-def _without_example(steps: dict[Micro, Planned]) -> dict[Micro, Planned]:
-    """The batch that was captured must not stay alive."""
-    freed = {}
-    for kind, step in steps.items():
-        captured = replace(step.captured, example=None)
-        graph = captured if step.graph is step.captured else replace(step.graph, example=None)
-        freed[kind] = Planned(captured, graph, step.plan)
-    return freed
-
-
-def _check_options(
-    budget: int | str | None, policy: str, clip: float | None, accumulate: int, time_limit: float | None
-) -> None:
-    if budget is not None:
-        parse_bytes(budget, whole=1)
-    find_policy(policy)
-    if clip is not None and not clip > 0:
-        raise InputError(f"clip_grad_norm must be a number above 0, not {shown(clip)}")
-    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-        raise InputError(f"accumulate must be a whole number of at least 1, not {shown(accumulate)}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"time_limit must be a number of seconds above 0, not {shown(time_limit)}")
