@@ -9,7 +9,7 @@ import torch
 
 from lowtide.device.clock import clock_for, total_memory
 from lowtide.device.meter import meter_for
-from lowtide.device.swap import measure_copies, open_space
+from lowtide.device.swap import measure_copies, open_space, usual_tier
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
@@ -192,5 +192,5 @@ def _op_records(
 def measure_transfer(device: torch.device, largest: int) -> tuple[str, tuple[TransferSample, ...]]:
     """Where swapped bytes would go (disk for CPU tensors, host memory for CUDA tensors), and the measured time of each
     direction for sizes up to about `largest`."""
-    with closing(open_space("host" if device.type == "cuda" else "disk", device)) as space:
+    with closing(open_space(usual_tier(device), device)) as space:
         return space.kind, measure_copies(space, largest)

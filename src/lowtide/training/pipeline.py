@@ -72,6 +72,7 @@ def plan_steps(
 
     measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
     times.note("measure")
+    budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
     lanes = swap.lanes(whole)
     if lanes is not None:
         bar.say("measure, swapping")
@@ -81,7 +82,6 @@ def plan_steps(
     if signed is not None:
         measured, with_signs = sign_profiles(measured, signed)
 
-    budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
     if wanted.time_limit is None:
         limit = min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
     else:

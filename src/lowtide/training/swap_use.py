@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lowtide.device.swap import SwapSpace, Tier, measure_copies, measure_slowdown, open_space
+from lowtide.device.swap import SwapSpace, Tier, measure_copies, measure_slowdown, open_space, usual_tier
 from lowtide.errors import InputError, shown
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
@@ -96,7 +96,7 @@ class SwapUse:
             case "off":
                 return None
             case "auto":
-                return "host" if device.type == "cuda" else "disk"
+                return usual_tier(device)
             case "disk":
                 return "disk"
             case _:

@@ -12,9 +12,24 @@ from lowtide.device.swap.measure import measure_copies, measure_slowdown
 from lowtide.device.swap.space import Parked, SwapError, SwapSpace, Waited
 from lowtide.device.swap.swap_file import SwapFile
 
-__all__ = ["Parked", "SwapError", "SwapSpace", "Tier", "Waited", "measure_copies", "measure_slowdown", "open_space"]
+__all__ = [
+    "Parked",
+    "SwapError",
+    "SwapSpace",
+    "Tier",
+    "Waited",
+    "measure_copies",
+    "measure_slowdown",
+    "open_space",
+    "usual_tier",
+]
 
 Tier = Literal["disk", "host"]
+
+
+def usual_tier(device: torch.device) -> Tier:
+    """Where values of `device` go when nobody says where."""
+    return "host" if device.type == "cuda" else "disk"
 
 
 def open_space(tier: Tier, device: torch.device, folder: Path | None = None) -> SwapSpace:
