@@ -22,13 +22,13 @@ def module_groups(modules: Sequence[str], most: int) -> list[str]:
             return [".".join(key) for key in group]
         first = max(candidates, key=lambda key: sizes[key])
         siblings = {key for key in candidates if key[:-1] == first[:-1] and len(key) == len(first)}
-        similar = {key for key in siblings if sizes[key] * 2 >= sizes[first]}
-        finer = {i: parts[i][: len(key) + 1] for i, key in enumerate(group) if key in similar}
+        alike = {key for key in siblings if sizes[key] * 2 >= sizes[first]}
+        finer = {i: parts[i][: len(key) + 1] for i, key in enumerate(group) if key in alike}
         children = set(finer.values())
-        if len(sizes) - len(similar) + len(children) > most:
-            closed |= similar
+        if len(sizes) - len(alike) + len(children) > most:
+            closed |= alike
             deepest = min(deepest, len(first))
             continue
         for i, key in finer.items():
             group[i] = key
-        closed |= similar & children
+        closed |= alike & children
