@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lowtide.cli import app
-from lowtide.reporting.planner_table import planner_table, scaling_table
-from lowtide.reporting.readme import budgets_table, cost_table, limits_table, swap_table, sweep_table
+from lowtide.pages.planner_table import planner_table, scaling_table
+from lowtide.pages.readme import budgets_table, cost_table, limits_table, swap_table, sweep_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """Writing files so that nothing half-written is ever left behind, not even by a process that was killed."""
 
+import csv
 import glob
 import hashlib
 import logging
@@ -8,7 +9,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -75,6 +76,22 @@ def writing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object] | Mapping[str, object]]) -> None:
+    """A table with `columns` as its head; None is an empty cell, and so is a column that a mapping does not have."""
+    with (
+        writing(path) as temporary,
+        # A file name that is no valid Unicode may stand in a cell.
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        for row in rows:
+            if isinstance(row, Mapping):
+                assert row.keys() <= set(columns), row.keys() - set(columns)
+                row = [row.get(column) for column in columns]
+            table.writerow(row)
 
 
 def write_text(path: Path, text: str) -> None:

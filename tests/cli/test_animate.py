@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from lowtide.device.shim import compiler
-from lowtide.records.memory_samples import MemorySamples
+from lowtide.experiments.saved_memory.record import MemorySamples
 from tests.cli.running import run_main
 from tests.cli.test_train import MODEL
 from tests.reporting.synthetic import chain

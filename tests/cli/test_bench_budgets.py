@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.errors import InputError
-from lowtide.records.budgets import Budgets
-from lowtide.reporting.budgets import COLUMNS
+from lowtide.experiments.budgets.record import Budgets
+from lowtide.experiments.budgets.report import COLUMNS
 
 MODEL = """
 import torch

@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from lowtide.cli import app
-from lowtide.records.comparison import Comparison
+from lowtide.experiments.capture.record import Comparison
 
 
 def test_it_measures_both_and_writes_the_raw_numbers(tmp_path: Path) -> None:

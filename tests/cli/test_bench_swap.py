@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lowtide.cli import app
-from lowtide.device.swap import Sample
 from lowtide.errors import InputError
+from lowtide.experiments.swap.record import Method, SwapComparison
+from lowtide.experiments.swap.report import COLUMNS
 from lowtide.records.training_run import TrainingRun
-from lowtide.records.ways import Way, Ways
-from lowtide.reporting.ways import COLUMNS
+from lowtide.records.transfer import TransferSample
 from lowtide.training import swap_use
 
 MODEL = """
@@ -28,8 +28,8 @@ def net(n):
 @pytest.fixture
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model whose values are worth swapping, as if copies took no time."""
-    monkeypatch.setattr(swap_use, "measure", lambda space, largest: (Sample(2**20, 1e-4, 1e-4),))
-    monkeypatch.setattr(swap_use, "measure_drag", lambda space: 0.0)
+    monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),))
+    monkeypatch.setattr(swap_use, "measure_slowdown", lambda space: 0.0)
     (tmp_path / "net.py").write_text(MODEL)
     return f"{tmp_path / 'net.py'}:net"
 
@@ -38,14 +38,14 @@ def test_all_ways_are_measured_at_all_budgets(net: str, tmp_path: Path) -> None:
     words = ["bench", "swap", net, "--batch-size", "512", "--left", "60,1", "--rounds", "2", "--time-limit", "2"]
     result = CliRunner().invoke(app, [*words, "--swap-dir", str(tmp_path), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    found = Ways.load(tmp_path / "out" / "swap.json")
-    assert [(row.left, row.way) for row in found.rows] == [(left, way) for left in (0.6, 0.01) for way in Way]
+    found = SwapComparison.load(tmp_path / "out" / "swap.json")
+    assert [(row.left, row.way) for row in found.rows] == [(left, way) for left in (0.6, 0.01) for way in Method]
     alone, swapping, both = found.rows[:3]
     for row in (alone, swapping, both):
         assert row.plan is not None
         assert row.measured_peak_B is not None
         assert row.measured_peak_B <= row.budget_B
-        parts = found.accounting(row)
+        parts = found.accounting(row, row.wait_ms)
         known = parts.recompute + parts.pack + parts.unpack + parts.state + parts.swap + parts.swap_wait
         assert known + parts.program + parts.update + parts.other == pytest.approx(parts.difference)
     assert alone.plan is not None

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lowtide.cli import largest as command
-from lowtide.experiments.largest import find_largest
-from lowtide.records.case import Outcome
-from lowtide.records.largest import Largest
+from lowtide.experiments.case import Outcome
+from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.largest.run import find_largest
 from tests.cli.running import run_main
 from tests.experiments.workers import Pretenders, settings
 

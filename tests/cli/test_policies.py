@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lowtide.cli.policies import NAMES
-from lowtide.records.policies import Policies
-from lowtide.reporting.policies import COLUMNS
+from lowtide.experiments.policies.record import Policies
+from lowtide.experiments.policies.report import COLUMNS
 from tests.cli.running import run_main
 
 MODEL = """

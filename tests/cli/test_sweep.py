@@ -9,11 +9,11 @@ import pytest
 
 from lowtide.cli import sweep as command
 from lowtide.experiments import pair
+from lowtide.experiments.case import CaseSettings, Outcome
 from lowtide.experiments.pair import Tell
-from lowtide.experiments.sweep import run_size
-from lowtide.records.case import CaseSettings, Outcome
-from lowtide.records.sweep import Pair, Sweep
-from lowtide.reporting.sweep_table import COLUMNS
+from lowtide.experiments.sweep.record import Pair, Sweep
+from lowtide.experiments.sweep.report import COLUMNS
+from lowtide.experiments.sweep.run import run_size
 from tests.cli.running import run_main
 from tests.experiments.workers import Inside, Pretenders
 

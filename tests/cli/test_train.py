@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lowtide.cli import eager_copy
-from lowtide.cli.eager_copy import EagerCopy, differences
+from lowtide.experiments import eager_training
+from lowtide.experiments.eager_training import EagerCopy, differences
 from lowtide.records.step_plan import PlanFile
 from lowtide.records.training_run import TrainingRun
 from tests.cli.running import run_main
@@ -86,7 +86,7 @@ def test_a_difference_is_named_and_ends_with_exit_code_1(
                 next(self.model.parameters())[0, 0] += 1e-6
         return taken
 
-    monkeypatch.setattr(eager_copy.EagerCopy, "step", nudged)
+    monkeypatch.setattr(eager_training.EagerCopy, "step", nudged)
     assert run_main(monkeypatch, "train", net, "--batch-size", "8", "--steps", "3", "--compare") == 1
     assert "NOT EQUAL to eager training: the parameter 0.weight differs first after step 2." in capsys.readouterr().out
 

@@ -12,8 +12,8 @@ from lowtide.device.clock import clock_for
 from lowtide.device.exhausted import is_out_of_memory
 from lowtide.device.meter import Taken, meter_for
 from lowtide.device.sampler import Sampler
-from lowtide.graph.replay import generator_bytes, replay_form
-from lowtide.graph.update import describe, expected_state, is_foreach
+from lowtide.kernels.replay import generator_bytes, replay_form
+from lowtide.optimizer.update import describe, expected_state, is_foreach
 from lowtide.profiling.inner import InnerOps
 
 CUDA = torch.device("cuda")

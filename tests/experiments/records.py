@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from lowtide.records.budgets import OpTimes
-from lowtide.records.case import Activations, Case, Outcome, Part, PlannedCase, Turns
-from lowtide.records.largest import Largest
-from lowtide.records.policies import Policies, PolicyRow
-from lowtide.records.profile import TransferSample
-from lowtide.records.sweep import Pair, Sweep
-from lowtide.records.training_run import PlanFigures, Some
-from lowtide.records.ways import Way, WayRow, Ways
+from lowtide.experiments.case import Activations, Case, Outcome, Part, PlannedCase, Turns
+from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.op_times import OpTimes
+from lowtide.experiments.policies.record import Policies, PolicyRow
+from lowtide.experiments.swap.record import Method, SwapComparison, SwapRow
+from lowtide.experiments.sweep.record import Pair, Sweep
+from lowtide.records.training_run import Amount, PlanFigures
+from lowtide.records.transfer import TransferSample
 from tests.experiments.workers import MACHINE, Pretender, Pretenders, settings
 
 MIB = 2**20
 _ROLES = ("parameter", "gradient", "activation", "optimizer_state", "other", "workspace")
-FATES = Activations(Some(5, 100), Some(7, 200), Some(2, 50), Some(0, 0))
+FATES = Activations(Amount(5, 100), Amount(7, 200), Amount(2, 50), Amount(0, 0))
 
 
 def case(*, planned: bool, ms: tuple[float, ...] = (10.0, 12.0, 11.0), peak: int = 600 * MIB, batch: int = 4) -> Case:
@@ -97,19 +97,19 @@ def policies(model: str = "net") -> Policies:
     return Policies(*head, (10.0, 10.0), 900, (10.0, 11.0), 900, ops, tuple(rows))
 
 
-def ways(model: str = "net") -> Ways:
+def ways(model: str = "net") -> SwapComparison:
     """One budget: recomputed, not to be had by swaps alone, and both, in which one round waited for copies."""
     base = OpTimes(8.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     planned = case(planned=True).plan
     assert planned is not None
-    figures = replace(planned.figures, swapped=Some(3, 30 * MIB), swapped_B=30 * MIB)
+    figures = replace(planned.figures, swapped=Amount(3, 30 * MIB), swapped_B=30 * MIB)
     again = OpTimes(8.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0)
     swapping = OpTimes(8.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5)
     rows = (
-        WayRow(0.5, 700, Way.RECOMPUTE, None, planned.figures, 600 * MIB, (12.0, 12.0), (0.0, 0.0), again),
-        WayRow(0.5, 700, Way.SWAP, "no schedule", None, None, (), (), None),
-        WayRow(0.5, 700, Way.BOTH, None, figures, 590 * MIB, (11.0, 11.0), (0.2, 0.2), swapping),
+        SwapRow(0.5, 700, Method.RECOMPUTE, None, planned.figures, 600 * MIB, (12.0, 12.0), (0.0, 0.0), again),
+        SwapRow(0.5, 700, Method.SWAP, "no schedule", None, None, (), (), None),
+        SwapRow(0.5, 700, Method.BOTH, None, figures, 590 * MIB, (11.0, 11.0), (0.2, 0.2), swapping),
     )
     copies = (TransferSample(2**20, 1.0, 0.5),)
     head = (model, ("batch: float32[4]",), "SGD", "cpu", "2.13", 2, "allocator shim", copies, "disk, direct I/O", 0.4)
-    return Ways(*head, 1, 300, 900, (10.0, 10.0), (10.0, 10.0), base, rows)
+    return SwapComparison(*head, 1, 300, 900, (10.0, 10.0), (10.0, 10.0), base, rows)

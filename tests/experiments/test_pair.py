@@ -3,9 +3,9 @@
 import pytest
 
 from lowtide.experiments import pair
+from lowtide.experiments.case import Outcome, Turns
 from lowtide.experiments.pair import BASE, SLACK, choose_turns, run_pair, work_of
-from lowtide.experiments.sweep import both
-from lowtide.records.case import Outcome, Turns
+from lowtide.experiments.sweep.run import both
 from tests.experiments.workers import Pretenders, settings
 
 GIB = 2**30

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lowtide.errors import InputError
+from lowtide.experiments.case import Outcome
 from lowtide.experiments.worker import ProcessWorker
-from lowtide.records.case import Outcome
 from tests.experiments.workers import settings
 
 MODEL = """

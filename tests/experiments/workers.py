@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from lowtide.experiments.case import Case, CaseSettings, Outcome
+from lowtide.experiments.case_run import CaseRun
+from lowtide.experiments.machine import Machine
 from lowtide.experiments.worker import killed_case
-from lowtide.records.case import Case, CaseSettings, Outcome
-from lowtide.records.machine import Machine
-from lowtide.training.case_run import CaseRun
 
 MACHINE = Machine("a processor", 2, 2**34, "Linux", "3.11", "2.13", "0.1")
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.equality import LossFunction, Trained
 from tests.fuzz.changes import CHANGES, Side, turn_knob
 from tests.fuzz.kinds import KINDS, Adapt, Pick, Shape
 from tests.fuzz.knobs import KNOBS, Knob
@@ -15,7 +16,6 @@ from tests.fuzz.losses import LOSSES, make_head
 from tests.fuzz.optimizers import build_optimizer
 from tests.fuzz.program import INPUTS, Program
 from tests.fuzz.sequence_layers import WORDS
-from tests.training import LossFunction, Trained
 
 LARGEST = 500
 """Elements of one sample; what is larger is cut."""

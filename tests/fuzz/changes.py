@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_hooks
 
+from tests.equality import LossFunction, Trained
 from tests.fuzz.kinds import Pick
 from tests.fuzz.knobs import KNOBS, Knob
-from tests.training import LossFunction, Trained
 
 
 @dataclass

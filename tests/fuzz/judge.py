@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 
 import lowtide
 from lowtide.errors import EagerMismatch, LowtideError, ProfileError, RewriteError
+from tests.equality import differences
 from tests.fuzz.build import Batch, InvalidProgram, build, make_batch
 from tests.fuzz.changes import CHANGES, Side, undone
 from tests.fuzz.kinds import Pick
 from tests.fuzz.program import Program, draw
-from tests.training import differences
 
 FINE = ("equal", "refused", "infeasible", "unusable")
 LONGEST = 900

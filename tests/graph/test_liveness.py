@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.words import Phase, Role
+from lowtide.records.vocabulary import Phase, Role
 from tests.zoo import ZOO
 
 

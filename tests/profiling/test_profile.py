@@ -17,11 +17,11 @@ import lowtide
 from lowtide.device import meter as meters
 from lowtide.device.shim import compiler
 from lowtide.errors import InputError
-from lowtide.graph.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.records.profile import Profile
-from lowtide.records.words import Phase, Role
-from tests.training import Trained, differences
+from lowtide.records.vocabulary import Phase, Role
+from tests.equality import Trained, differences
 from tests.zoo import ZOO
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from lowtide.profiling.transfer import measure_transfer
+from lowtide.profiling.profile import measure_transfer
 
 
 def test_the_disk_is_really_used() -> None:

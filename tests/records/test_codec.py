@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lowtide.errors import InputError
-from lowtide.records.codec import load_record, save_record
-from lowtide.records.words import Role
+from lowtide.records.codec import Saved
+from lowtide.records.vocabulary import Role
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,10 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Saved):
     """A record with every kind of field."""
+
+    FORMAT = "tree/1"
 
     leaves: tuple[Leaf, ...]
     pair: tuple[int, float]
@@ -45,8 +47,8 @@ TREES = st.builds(
 @given(tree=TREES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 def test_equal_after_a_round_trip(tree: Tree, tmp_path: Path) -> None:
-    save_record(tree, tmp_path / "tree.json", version="tree/1")
-    assert load_record(Tree, tmp_path / "tree.json", version="tree/1") == tree
+    tree.save(tmp_path / "tree.json")
+    assert Tree.load(tmp_path / "tree.json") == tree
 
 
 @pytest.mark.parametrize(
@@ -67,10 +69,10 @@ def test_damaged_files_give_one_sentence(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"tree\.json"):
-        load_record(Tree, path, version="tree/1")
+        Tree.load(path)
 
 
 def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be saved"):
-        save_record(Tree((), (1, float("nan")), {}, True), tmp_path / "tree.json", version="tree/1")
+        Tree((), (1, float("nan")), {}, True).save(tmp_path / "tree.json")
     assert list(tmp_path.iterdir()) == []

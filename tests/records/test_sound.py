@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from lowtide.errors import InputError
+from lowtide.pages.analysis.profiles import profile_facts
+from lowtide.pages.report.data import page_data
+from lowtide.pages.report.inputs import ReportInputs
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile
-from lowtide.reporting.analysis.profiles import profile_facts
 from lowtide.reporting.csv_files import write_activation_stats, write_node_stats, write_optimizer_stats
 from lowtide.reporting.explain import explain
-from lowtide.reporting.page.data import page_data
-from lowtide.reporting.page.inputs import ReportInputs
 from tests.records.damage import broken
 from tests.reporting.plans import chain_plan
 from tests.reporting.synthetic import chain

@@ -1,7 +1,6 @@
 import pytest
 
-from lowtide.records.profile import TransferSample
-from lowtide.records.transfer import copy_ms
+from lowtide.records.transfer import TransferSample, copy_ms
 
 SAMPLES = (TransferSample(100, 1.0, 2.0), TransferSample(200, 5.0, 4.0))
 

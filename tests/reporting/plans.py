@@ -1,10 +1,11 @@
 """Plans made by hand, for the profiles of `synthetic.chain`."""
 
+from lowtide.forecast import Forecast
 from lowtide.planning.problem import COMPUTE, Op, Problem, Storage
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
-from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
-from lowtide.records.words import Phase
+from lowtide.records.step_plan import Act, Action, Identity, StepPlan
+from lowtide.records.training_run import TrainedStep, TrainingRun
+from lowtide.records.vocabulary import Phase
 
 from .synthetic import KIB, chain
 
@@ -28,20 +29,20 @@ def chain_plan(profile: Profile | None = None, *, lane: str = COMPUTE) -> StepPl
         once = op.phase is not Phase.FORWARD
         ops.append(Op(op.name, op.runtime_ms, reads, op.makes, workspace=op.workspace_B, once=once))
     actions = [
-        ActionRecord("update" if op.phase is Phase.OPTIMIZER else "run", (op.rank,), None, op.module, op.source)
+        Action(Act.UPDATE if op.phase is Phase.OPTIMIZER else Act.RUN, (op.rank,), None, op.module, op.source)
         for op in profile.ops
     ]
     away = len(storages)
     storages.append(Storage(PACKED_B, name="away", off_device=lane != COMPUTE))
-    acts = {"pack": (layers, away), "unpack": (away, layers)}
+    acts = {Act.PACK: (layers, away), Act.UNPACK: (away, layers)}
     if lane != COMPUTE:
-        acts = {"offload": (layers, away), "prefetch": (away, layers)}
+        acts = {Act.OFFLOAD: (layers, away), Act.PREFETCH: (away, layers)}
     first = profile.ops[0]
     for act, (read, written) in acts.items():
         ops.append(Op(f"{act}_{first.name}", 0.5, (read,), (written,), optional=True, lane=lane))
-        actions.append(ActionRecord(act, (), layers, first.module, first.source))
+        actions.append(Action(act, (), layers, first.module, first.source))
     ops.append(Op(f"release_{first.name}", 0.0, (layers, away), (), optional=True))
-    actions.append(ActionRecord("release", (), layers, first.module, first.source))
+    actions.append(Action(Act.RELEASE, (), layers, first.module, first.source))
     problem = Problem(profile.model, tuple(storages), tuple(ops))
     problem.verify()
     out, back, release = end + 1, end + 2, end + 3
@@ -80,7 +81,7 @@ def chain_run(plan: StepPlan | None, model: str = "chain", *, difference: str | 
         accumulate=1,
         clip_grad_norm=None,
         memory_limit_B=None,
-        plan=None if plan is None else PlanFigures.of(plan),
+        plan=None if plan is None else Forecast(plan).figures,
         startup_s=1.0,
         steps=(TrainedStep(1.0, 11.0, 7000, 10.0, 9000), TrainedStep(0.5, 10.5, 7000, 10.0, 9000)),
         compared=True,

@@ -1,7 +1,7 @@
 """Profiles made by hand: a chain of layers whose memory is easy to compute."""
 
 from lowtide.records.profile import ActivationRecord, InnerOp, OpRecord, Profile, StorageRecord
-from lowtide.records.words import Phase, Purpose, Role
+from lowtide.records.vocabulary import Phase, Purpose, Role
 
 KIB = 2**10
 

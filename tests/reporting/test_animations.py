@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from lowtide.records.memory_samples import MemorySamples, SampledStep
+from lowtide.experiments.saved_memory.record import MemorySamples, SampledStep
+from lowtide.experiments.saved_memory.report import draw_saved_demo
 from lowtide.records.profile import Profile
 from lowtide.reporting.profiler_demo import draw_profiler_demo
-from lowtide.reporting.saved_demo import draw_saved_demo
 
 from .synthetic import KIB, chain, one_op
 from .test_csv_files import NASTY

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from lowtide.forecast import Forecast
 from lowtide.planning.problem import Problem, Storage
 from lowtide.planning.simulate import simulate
 from lowtide.records.profile import Profile
@@ -20,8 +21,8 @@ def _layer(view: StepView, word: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("profile", [chain(), None])
 def test_the_layers_add_up_to_what_the_simulator_says(profile: Profile | None) -> None:
     plan, captured = chain_plan(), as_captured(chain_plan())
-    assert planned_view(plan, profile).totals == plan.timeline.live
-    assert planned_view(plan, profile).ms == pytest.approx(plan.timeline.time)
+    assert planned_view(plan, profile).totals == Forecast(plan).timeline.live
+    assert planned_view(plan, profile).ms == pytest.approx(Forecast(plan).timeline.time)
     assert unplanned_view(plan, profile).totals == simulate(captured, captured.program).live
 
 
@@ -68,8 +69,8 @@ def test_storages_are_matched_by_maker_where_names_are_equal() -> None:
 def test_another_lane_runs_beside_compute() -> None:
     plan = chain_plan(lane="copy")
     view = planned_view(plan, chain())
-    assert view.totals == plan.timeline.live
-    assert view.ms == pytest.approx(plan.timeline.time)
+    assert view.totals == Forecast(plan).timeline.live
+    assert view.ms == pytest.approx(Forecast(plan).timeline.time)
     swaps = [(run.name, run.lane) for run in view.runs if run.kind == "swap"]
     assert swaps == [("offload_op0", "copy"), ("release_op0", "compute"), ("prefetch_op0", "copy")]
     out = next(k for k, run in enumerate(view.runs) if run.lane == "copy")

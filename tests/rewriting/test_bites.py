@@ -9,20 +9,20 @@ import torch
 
 import lowtide
 from lowtide.errors import RewriteError
-from lowtide.graph import effects, replay
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.words import Purpose
+from lowtide.kernels import effects, replay
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import StepProblem, problem_of
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting import rewrite as rewriting
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, problem_of
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained
 from tests.rewriting.orders import everything_again
 from tests.rewriting.test_rewrite import assert_trains_as_eager
-from tests.training import Trained
 from tests.zoo import ZOO, Case
 
 
-def setting(name: str) -> tuple[Case, Trained, Trained, StepGraph, Fit]:
+def setting(name: str) -> tuple[Case, Trained, Trained, StepGraph, StepProblem]:
     """A captured model and its eager twin."""
     torch.manual_seed(0)
     case = ZOO[name]()
@@ -33,7 +33,7 @@ def setting(name: str) -> tuple[Case, Trained, Trained, StepGraph, Fit]:
 
 
 def test_replay_without_the_state_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, ours, theirs, graph, fit = setting("encoder")
+    case, ours, theirs, graph, step_problem = setting("encoder")
 
     def forgetful(op: Any, device: Any) -> Any:
         def replay(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +42,7 @@ def test_replay_without_the_state_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         return replay
 
     monkeypatch.setattr(rewriting, "replay_form", forgetful)
-    step = rewriting.rewrite(graph, fit, everything_again(graph, fit))
+    step = rewriting.rewrite(graph, step_problem.actions, everything_again(graph, step_problem))
     with pytest.raises(AssertionError):
         assert_trains_as_eager(case, ours, theirs, step)
     with pytest.raises(RewriteError, match="does not replay"):
@@ -50,9 +50,9 @@ def test_replay_without_the_state_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_statistics_that_move_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, ours, theirs, graph, fit = setting("convnet")
+    case, ours, theirs, graph, step_problem = setting("convnet")
     monkeypatch.setattr(rewriting, "repeated_arguments", lambda op, args, kwargs: (args, kwargs))
-    step = rewriting.rewrite(graph, fit, everything_again(graph, fit))
+    step = rewriting.rewrite(graph, step_problem.actions, everything_again(graph, step_problem))
     with pytest.raises(AssertionError):
         assert_trains_as_eager(case, ours, theirs, step)
     with pytest.raises(RewriteError, match="reads other values"):
@@ -60,8 +60,8 @@ def test_statistics_that_move_twice_are_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_recomputed_input_that_is_wrong_is_noticed() -> None:
-    case, ours, theirs, graph, fit = setting("mlp")
-    step = rewriting.rewrite(graph, fit, everything_again(graph, fit))
+    case, ours, theirs, graph, step_problem = setting("mlp")
+    step = rewriting.rewrite(graph, step_problem.actions, everything_again(graph, step_problem))
     broken = next(op for op in step.ops if op.purpose is Purpose.RECOMPUTE and op.captured_name.startswith("addmm"))
     bias, *rest = broken.node.args
     other = next(n for n in step.graph.nodes if n.op == "placeholder" and n.name != bias.name)  # type: ignore[union-attr]
@@ -83,8 +83,8 @@ def _swap(step: StepGraph, first: Callable[[Any], bool], second: Callable[[Any],
 
 
 def test_an_update_before_the_last_read_of_its_parameter_is_noticed() -> None:
-    *_, graph, fit = setting("mlp")
-    step = rewriting.rewrite(graph, fit, fit.problem.program)
+    *_, graph, step_problem = setting("mlp")
+    step = rewriting.rewrite(graph, step_problem.actions, step_problem.problem.program)
     verify(graph, step)
     broken = _swap(step, lambda op: op.is_update, lambda op: op.captured_name.startswith("mm") and not op.is_view)
     with pytest.raises(RewriteError):
@@ -92,8 +92,8 @@ def test_an_update_before_the_last_read_of_its_parameter_is_noticed() -> None:
 
 
 def test_an_effect_that_is_left_out_is_noticed() -> None:
-    *_, graph, fit = setting("convnet")
-    step = rewriting.rewrite(graph, fit, fit.problem.program)
+    *_, graph, step_problem = setting("convnet")
+    step = rewriting.rewrite(graph, step_problem.actions, step_problem.problem.program)
     ops = [op for op in step.ops if not (op.is_effect and not op.is_update and not op.makes)]
     assert len(ops) < len(step.ops)
     renumbered = tuple(replace(op, rank=rank) for rank, op in enumerate(ops))
@@ -102,8 +102,8 @@ def test_an_effect_that_is_left_out_is_noticed() -> None:
 
 
 def test_reading_overwritten_bytes_is_noticed() -> None:
-    *_, graph, fit = setting("convnet")
-    step = rewriting.rewrite(graph, fit, fit.problem.program)
+    *_, graph, step_problem = setting("convnet")
+    step = rewriting.rewrite(graph, step_problem.actions, step_problem.problem.program)
     place = {made.name: made.storage for op in step.ops for made in op.outputs}
     relu = next(op for op in step.ops if op.captured_name.startswith("relu"))
     backward = next(op for op in step.ops if op.captured_name.startswith("convolution_backward"))

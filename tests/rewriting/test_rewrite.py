@@ -14,17 +14,17 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import Space
+from lowtide.kernels.swap import Space
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import StepProblem, problem_of, with_states
 from lowtide.profiling.runs import run_plain
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, problem_of, with_states
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained, differences, eager_step
 from tests.rewriting.orders import everything_again, random_order
-from tests.training import Trained, differences, eager_step
 from tests.zoo import ZOO, Case
 
 MANY = ("convnet", "encoder", "lstm", "gru", "autocast_convnet", "homemade", "branches", "t5")
@@ -54,17 +54,17 @@ def test_any_order_of_the_zoo_trains_as_eager_does(name: str) -> None:
     ours = Trained(case.model, adam(case.model))
     theirs = ours.copy()
     graph = lowtide.capture(ours.model, ours.optimizer, case.batch, case.loss)
-    fit = problem_of(graph, estimate(graph))
+    step_problem = problem_of(graph, estimate(graph))
     for seed in range(2):
-        order = random_order(fit, random.Random(seed), share=0.4)
-        rewritten = rewrite(graph, fit, order)
+        order = random_order(step_problem, random.Random(seed), share=0.4)
+        rewritten = rewrite(graph, step_problem.actions, order)
         verify(graph, rewritten)
         assert len(rewritten.ops) > len(graph.ops)
         assert_trains_as_eager(case, ours, theirs, rewritten)
 
 
 @cache
-def _captured(name: str) -> tuple[Case, StepGraph, Fit]:
+def _captured(name: str) -> tuple[Case, StepGraph, StepProblem]:
     torch.manual_seed(0)
     case = ZOO[name]()
     graph = lowtide.capture(case.model, adam(case.model), case.batch, case.loss)
@@ -74,10 +74,10 @@ def _captured(name: str) -> tuple[Case, StepGraph, Fit]:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(MANY), st.integers(0, 10**6), st.floats(0.05, 0.7))
 def test_every_order_that_can_run_passes_the_verifier(name: str, seed: int, share: float) -> None:
-    _, graph, fit = _captured(name)
-    order = random_order(fit, random.Random(seed), share=share)
-    simulate(fit.problem, order)
-    rewritten = rewrite(graph, fit, order)
+    _, graph, step_problem = _captured(name)
+    order = random_order(step_problem, random.Random(seed), share=share)
+    simulate(step_problem.problem, order)
+    rewritten = rewrite(graph, step_problem.actions, order)
     verify(graph, rewritten)
     names = [op.name for op in rewritten.ops]
     assert len(set(names)) == len(names)
@@ -101,12 +101,17 @@ def test_the_measured_peak_is_the_predicted_one(name: str, fused: bool) -> None:
     optimizer = torch.optim.Adam(case.model.parameters(), fused=fused)
     graph = lowtide.capture(case.model, optimizer, case.batch, case.loss)
     profile = lowtide.profile(graph, runs=1)
-    fit = problem_of(graph, profile)
-    orders: list[tuple[int, ...]] = [fit.problem.program, random_order(fit, random.Random(0), share=0.1)]
+    step_problem = problem_of(graph, profile)
+    orders: list[tuple[int, ...]] = [
+        step_problem.problem.program,
+        random_order(step_problem, random.Random(0), share=0.1),
+    ]
     for share in (0.9, 0.6, 0.4):
-        budget = int(fit.problem.resident_bytes + share * (profile.peak_B - fit.problem.resident_bytes))
+        budget = int(
+            step_problem.problem.resident_bytes + share * (profile.peak_B - step_problem.problem.resident_bytes)
+        )
         try:
-            orders.append(policy("optimal").plan(fit.problem, budget, time_limit=1).schedule.ops)
+            orders.append(policy("optimal").plan(step_problem.problem, budget, time_limit=1).schedule.ops)
         except BudgetInfeasible:
             break
     meter, clock = meter_for(graph.device), clock_for(graph.device)
@@ -114,20 +119,22 @@ def test_the_measured_peak_is_the_predicted_one(name: str, fused: bool) -> None:
     eager_step(Trained(case.model, optimizer), case.batch, case.loss, 0)  # the optimizer has its state from here on
     optimizer.zero_grad()
     for order in orders:
-        rewritten = rewrite(graph, fit, order)
+        rewritten = rewrite(graph, step_problem.actions, order)
         run = run_plain(rewritten, tensors, clock, meter)
-        predicted = simulate(*with_states(fit, order)).peak
+        predicted = simulate(*with_states(step_problem, order)).peak
         assert profile.resident_B + run.peak <= predicted
         assert profile.resident_B + run.peak == pytest.approx(predicted, rel=0.01 if fused else 0.05)
 
 
 def test_a_rewritten_step_says_what_is_recomputed_and_packed() -> None:
-    _, graph, fit = _captured("convnet")
-    packs = [o for o, op in enumerate(fit.problem.ops) if op.optional]
-    order = list(everything_again(graph, fit))
-    backward = next(k for k, o in enumerate(order) if fit.problem.ops[o].name.startswith("max_pool2d_with_indices_b"))
+    _, graph, step_problem = _captured("convnet")
+    packs = [o for o, op in enumerate(step_problem.problem.ops) if op.optional]
+    order = list(everything_again(graph, step_problem))
+    backward = next(
+        k for k, o in enumerate(order) if step_problem.problem.ops[o].name.startswith("max_pool2d_with_indices_b")
+    )
     order[backward:backward] = packs
-    rewritten = rewrite(graph, fit, order)
+    rewritten = rewrite(graph, step_problem.actions, order)
     verify(graph, rewritten)
     purposes = {op.purpose for op in rewritten.ops}
     assert {Purpose.PROGRAM, Purpose.RECOMPUTE, Purpose.PACK, Purpose.UNPACK, Purpose.STATE} <= purposes
@@ -140,14 +147,18 @@ def test_a_rewritten_step_says_what_is_recomputed_and_packed() -> None:
 
 
 def test_updates_come_as_soon_as_the_gradient_is_complete_and_the_parameter_read() -> None:
-    _, graph, fit = _captured("convnet")
-    first_update = next(k for k, action in enumerate(fit.actions) if action.act == "update")
-    last_backward = max(k for k, action in enumerate(fit.actions) if action.act == "run")
+    _, graph, step_problem = _captured("convnet")
+    first_update = next(k for k, action in enumerate(step_problem.actions) if action.act == "update")
+    last_backward = max(k for k, action in enumerate(step_problem.actions) if action.act == "run")
     assert first_update < last_backward
-    for k, action in enumerate(fit.actions):
+    for k, action in enumerate(step_problem.actions):
         if action.act == "update":
             moved = {s for rank in action.ranks for s in graph.ops[rank].writes}
-            later = [fit.actions[o] for o in range(k + 1, len(fit.actions)) if fit.actions[o].act == "run"]
+            later = [
+                step_problem.actions[o]
+                for o in range(k + 1, len(step_problem.actions))
+                if step_problem.actions[o].act == "run"
+            ]
             assert all(moved.isdisjoint(graph.ops[a.ranks[0]].reads) for a in later)
 
 
@@ -176,15 +187,19 @@ def test_a_parameter_waits_for_what_could_be_made_from_it_again() -> None:
     ours = Trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
     theirs = ours.copy()
     graph = lowtide.capture(ours.model, ours.optimizer, batch)
-    fit = problem_of(graph, estimate(graph))
-    made = next(o for o, op in enumerate(fit.problem.ops) if op.name == "tanh")
-    source = next(o for o, op in enumerate(fit.problem.ops) if set(op.writes) & set(fit.problem.ops[made].reads))
-    late = max(
-        k for k, o in enumerate(fit.problem.program) if set(fit.problem.ops[made].writes) & set(fit.problem.reads[o])
+    step_problem = problem_of(graph, estimate(graph))
+    made = next(o for o, op in enumerate(step_problem.problem.ops) if op.name == "tanh")
+    source = next(
+        o for o, op in enumerate(step_problem.problem.ops) if set(op.writes) & set(step_problem.problem.ops[made].reads)
     )
-    order = list(fit.problem.program)
+    late = max(
+        k
+        for k, o in enumerate(step_problem.problem.program)
+        if set(step_problem.problem.ops[made].writes) & set(step_problem.problem.reads[o])
+    )
+    order = list(step_problem.problem.program)
     order[late:late] = [source, made]
-    for tried in (order, *(random_order(fit, random.Random(seed), share=0.5) for seed in range(5))):
-        rewritten = rewrite(graph, fit, tried)
+    for tried in (order, *(random_order(step_problem, random.Random(seed), share=0.5) for seed in range(5))):
+        rewritten = rewrite(graph, step_problem.actions, tried)
         verify(graph, rewritten)
         assert_trains_as_eager(case, ours, theirs, rewritten)

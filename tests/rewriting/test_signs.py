@@ -8,23 +8,23 @@ import torch
 
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
-from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import UpdateForm
+from lowtide.kernels.packing import pack_bits, sign_backward
+from lowtide.optimizer.update import UpdateForm
 from lowtide.planning.policies import policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import problem_of, with_states
 from lowtide.profiling.profile import profile
 from lowtide.profiling.runs import run_plain
 from lowtide.profiling.signs import sign_profiles
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import problem_of, with_states
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced, trace
+from tests.equality import Trained, eager_step
 from tests.rewriting.orders import everything_again, random_order
 from tests.rewriting.test_rewrite import adam, assert_trains_as_eager, tiled
-from tests.training import Trained, eager_step
 from tests.zoo import ZOO, Case
 
 WITH_SIGNS = ("convnet", "encoder", "t5", "segformer", "resnet", "autocast_convnet")
@@ -45,10 +45,10 @@ def test_any_order_trains_as_eager_does(name: str) -> None:
     signs = traced.finish(UpdateForm(), signs=True)
     assert signs.signs
     assert_trains_as_eager(case, ours, theirs, signs)
-    fit = problem_of(signs, estimate(signs))
-    orders = [random_order(fit, random.Random(seed), share=0.4) for seed in range(2)]
-    for order in (everything_again(signs, fit), *orders):
-        rewritten = rewrite(signs, fit, order)
+    step_problem = problem_of(signs, estimate(signs))
+    orders = [random_order(step_problem, random.Random(seed), share=0.4) for seed in range(2)]
+    for order in (everything_again(signs, step_problem), *orders):
+        rewritten = rewrite(signs, step_problem.actions, order)
         verify(signs, rewritten)
         assert_trains_as_eager(case, ours, theirs, rewritten)
 
@@ -56,8 +56,8 @@ def test_any_order_trains_as_eager_does(name: str) -> None:
 def test_bits_are_made_again_like_anything_else() -> None:
     case, ours, theirs, traced = setting("encoder")
     signs = traced.finish(UpdateForm(), signs=True)
-    fit = problem_of(signs, estimate(signs))
-    rewritten = rewrite(signs, fit, everything_again(signs, fit))
+    step_problem = problem_of(signs, estimate(signs))
+    rewritten = rewrite(signs, step_problem.actions, everything_again(signs, step_problem))
     again = [op for op in rewritten.ops if op.purpose is Purpose.RECOMPUTE and op.node.target is pack_bits]
     assert len(again) == 2
     assert_trains_as_eager(case, ours, theirs, rewritten)
@@ -91,22 +91,22 @@ def profiles(traced: Traced) -> tuple[StepGraph, StepGraph, Any, Any]:
 def test_the_measured_peak_is_the_predicted_one(name: str) -> None:
     case, ours, _, traced = setting(name, 16)
     plain, signs, first, second = profiles(traced)
-    fit = problem_of(signs, second)
-    budget = int(fit.problem.resident_bytes + 0.6 * (first.peak_B - fit.problem.resident_bytes))
+    step_problem = problem_of(signs, second)
+    budget = int(step_problem.problem.resident_bytes + 0.6 * (first.peak_B - step_problem.problem.resident_bytes))
     meter, clock = meter_for(signs.device), clock_for(signs.device)
     eager_step(ours, case.batch, case.loss, 0)  # the optimizer has its state from here on
     ours.optimizer.zero_grad()
     for order in (
-        fit.problem.program,
-        random_order(fit, random.Random(0), share=0.1),
-        policy("optimal").plan(fit.problem, budget, time_limit=1).schedule.ops,
+        step_problem.problem.program,
+        random_order(step_problem, random.Random(0), share=0.1),
+        policy("optimal").plan(step_problem.problem, budget, time_limit=1).schedule.ops,
     ):
-        run = run_plain(rewrite(signs, fit, order), signs.form.tensors(case.batch), clock, meter)
-        predicted = simulate(*with_states(fit, order)).peak
+        run = run_plain(rewrite(signs, step_problem.actions, order), signs.form.tensors(case.batch), clock, meter)
+        predicted = simulate(*with_states(step_problem, order)).peak
         assert second.resident_B + run.peak <= predicted
         assert second.resident_B + run.peak == pytest.approx(predicted, rel=0.05)
     other = problem_of(plain, first)
-    assert peak(fit.problem) < peak(other.problem)
+    assert peak(step_problem.problem) < peak(other.problem)
 
 
 def peak(problem: Any) -> int:
@@ -131,8 +131,8 @@ def test_one_profile_serves_both_variants() -> None:
 def test_a_step_is_measured_through_its_variant() -> None:
     *_, traced = setting("encoder", 4)
     plain, signs = traced.finish(UpdateForm()), traced.finish(UpdateForm(), signs=True)
-    fit = problem_of(signs, estimate(signs))
-    through = rewrite(signs, fit, everything_again(signs, fit))
+    step_problem = problem_of(signs, estimate(signs))
+    through = rewrite(signs, step_problem.actions, everything_again(signs, step_problem))
     measured = profile(plain, runs=1, quick=True, through=through)
     assert [record.name for record in measured.ops] == [op.name for op in plain.ops]
     first, second = sign_profiles(measured, signs)

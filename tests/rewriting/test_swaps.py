@@ -14,18 +14,19 @@ from lowtide.device.meter import meter_for
 from lowtide.device.swap import SwapSpace, open_space
 from lowtide.errors import RewriteError
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger
+from lowtide.optimizer.update import Ledger
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states
 from lowtide.profiling.runs import no_collection
-from lowtide.records.profile import Profile, TransferSample
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Fit, Lanes, problem_of, with_states
+from lowtide.records.profile import Profile
+from lowtide.records.transfer import TransferSample
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
+from tests.equality import Trained, eager_step
 from tests.rewriting.orders import random_swaps
 from tests.rewriting.test_rewrite import adam, assert_trains_as_eager, tiled
-from tests.training import Trained, eager_step
 from tests.zoo import ZOO
 
 LANES = Lanes("copy", "copy", least_bytes=1)
@@ -40,7 +41,7 @@ def space(tmp_path: Path) -> Iterator[SwapSpace]:
     opened.close()
 
 
-def swappable(graph: StepGraph, profile: Profile | None = None) -> Fit:
+def swappable(graph: StepGraph, profile: Profile | None = None) -> StepProblem:
     """`graph` as a problem in which everything can be swapped."""
     known = estimate(graph) if profile is None else profile
     return problem_of(graph, replace(known, transfer=(TransferSample(2**20, 1.0, 1.0),)), lanes=LANES)
@@ -52,10 +53,10 @@ def test_swapped_steps_of_the_zoo_train_as_eager_does(name: str, space: SwapSpac
     ours = Trained(case.model, adam(case.model))
     theirs = ours.copy()
     graph = lowtide.capture(ours.model, ours.optimizer, case.batch, case.loss)
-    fit = swappable(graph)
-    order = random_swaps(fit, random.Random(0))
-    simulate(fit.problem, order)
-    rewritten = rewrite(graph, fit, order)
+    step_problem = swappable(graph)
+    order = random_swaps(step_problem, random.Random(0))
+    simulate(step_problem.problem, order)
+    rewritten = rewrite(graph, step_problem.actions, order)
     verify(graph, rewritten)
     assert rewritten.swaps
     assert_trains_as_eager(case, ours, theirs, rewritten, space=space)
@@ -67,21 +68,21 @@ def test_the_measured_peak_is_the_predicted_one_with_swaps_in_flight(name: str, 
     optimizer = torch.optim.Adam(case.model.parameters(), fused=True)
     graph = lowtide.capture(case.model, optimizer, case.batch, case.loss)
     profile = lowtide.profile(graph, runs=1)
-    fit = swappable(graph, profile)
+    step_problem = swappable(graph, profile)
     meter, clock = meter_for(graph.device), clock_for(graph.device)
     tensors = graph.form.tensors(case.batch)
     eager_step(Trained(case.model, optimizer), case.batch, case.loss, 0)  # the optimizer has its state from here on
     optimizer.zero_grad()
     for seed in range(3):
-        order = random_swaps(fit, random.Random(seed), share=0.7)
-        rewritten = rewrite(graph, fit, order)
+        order = random_swaps(step_problem, random.Random(seed), share=0.7)
+        rewritten = rewrite(graph, step_problem.actions, order)
         with no_collection():
             meter.start()
             clock.start()
             rewritten.run(tensors, Ledger(optimizer, space=space))
             clock.stop()
             taken = meter.stop().peak
-        predicted = simulate(*with_states(fit, order)).peak
+        predicted = simulate(*with_states(step_problem, order)).peak
         assert profile.resident_B + taken <= predicted
         assert profile.resident_B + taken == pytest.approx(predicted, rel=0.01)
 
@@ -90,8 +91,8 @@ def swapped_step(name: str = "convnet") -> tuple[StepGraph, StepGraph]:
     """A captured step and the same with swaps."""
     case = ZOO[name]()
     graph = lowtide.capture(case.model, adam(case.model), case.batch, case.loss)
-    fit = swappable(graph)
-    return graph, rewrite(graph, fit, random_swaps(fit, random.Random(1), share=0.8))
+    step_problem = swappable(graph)
+    return graph, rewrite(graph, step_problem.actions, random_swaps(step_problem, random.Random(1), share=0.8))
 
 
 @pytest.mark.parametrize(

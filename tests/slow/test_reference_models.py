@@ -11,8 +11,8 @@ import torch
 import lowtide
 from lowtide.graph.step_graph import StepGraph
 from lowtide.models import build
+from tests.equality import Trained, differences, eager_step
 from tests.graph.test_liveness import check_against_brute_force
-from tests.training import Trained, differences, eager_step
 
 pytestmark = pytest.mark.slow
 

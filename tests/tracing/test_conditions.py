@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.errors import BatchMismatch, CaptureError
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 from tests.zoo.models import llama, tokens
 
 
@@ -60,7 +60,7 @@ def batch_of(*keep: int) -> dict[str, Tensor]:
 def test_each_outcome_has_its_own_graph() -> None:
     full, padded, other = batch_of(6, 6, 6), batch_of(6, 3, 2), batch_of(5, 2, 1)
     step = train(Looks(), [full, padded, full, batch_of(6, 3, 2), other, batch_of(6, 6, 6)], lambda m, b: m(**b))
-    assert len(step._cases) == 3
+    assert len(step._prepared) == 3
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama", "Mistral", "Qwen2"])
@@ -71,7 +71,7 @@ def test_masks_of_transformers_full_padded_and_back(name: str) -> None:
     kind = "ForMaskedLM" if name == "Bert" else "LMHeadModel" if name == "GPT2" else "ForCausalLM"
     batch = tokens(60)
     step = train(getattr(hf, name + kind)(config), [batch(8), batch(5), batch(8), batch(6)])
-    assert len(step._cases) == 2
+    assert len(step._prepared) == 2
 
 
 def test_a_full_mask_is_attended_without_as_eager_does() -> None:
@@ -138,7 +138,7 @@ def test_leaves_that_share_their_bytes_are_another_form() -> None:
     ids = torch.randint(0, 10, (5,))
     one, two = {"input_ids": ids, "labels": ids}, {"input_ids": ids, "labels": torch.randint(0, 10, (5,))}
     step = train(model, [one, two, one], loss)
-    assert len(step._cases) == 2
+    assert len(step._prepared) == 2
     graph = lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), one, loss)
     with pytest.raises(BatchMismatch, match="share their storage"):
         graph(two)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 import lowtide
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 from tests.zoo import ZOO, Case
 
 STEPS = 3

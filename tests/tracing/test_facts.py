@@ -10,7 +10,7 @@ from torch import nn
 import lowtide
 from lowtide.errors import BatchMismatch
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.words import Phase, Role
+from lowtide.records.vocabulary import Phase, Role
 from tests.zoo import ZOO
 from tests.zoo.models import Homemade
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import lowtide
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 Body = Callable[[list[Tensor], Tensor], Tensor]
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {

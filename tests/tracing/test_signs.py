@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import UpdateForm
-from lowtide.records.words import Phase, Role
+from lowtide.kernels.packing import pack_bits, sign_backward
+from lowtide.optimizer.update import UpdateForm
+from lowtide.records.vocabulary import Phase, Role
 from lowtide.tracing.capture import Traced, trace
 from tests.zoo import ZOO
 

@@ -25,7 +25,7 @@ from torch.nn.utils import prune
 
 import lowtide
 from lowtide.errors import CaptureError, LowtideError, StaleCapture
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 BETA = 0.5
 SETTINGS: dict[str, Any] = {"loss": {"beta": 0.5}}
@@ -127,7 +127,7 @@ def _set(path: str) -> Callable[[int, nn.Module], None]:
 )
 def test_a_number_that_only_scales_is_read_anew_after_its_first_change(path: str) -> None:
     step = train(_set(path), sentinel=1)
-    assert len(step._cases) == 2, "the first change is captured, the others cost nothing"
+    assert len(step._prepared) == 2, "the first change is captured, the others cost nothing"
 
 
 @pytest.mark.parametrize("path", ["queue[0]", "table[1]", "drop.p", "asked_for"])
@@ -147,7 +147,7 @@ def test_a_set_and_a_method_and_a_class() -> None:
 
 def test_a_value_that_nobody_reads_costs_nothing() -> None:
     step = train(lambda k, model: setattr(model, "unread", k))
-    assert len(step._cases) == 1
+    assert len(step._prepared) == 1
 
 
 def test_names_that_are_made_up_are_all_watched() -> None:
@@ -284,7 +284,7 @@ def _closure() -> tuple[Callable[[nn.Module, Any], Any], Callable[[int, nn.Modul
 def test_a_variable_around_the_loss_is_lifted() -> None:
     loss, change = _closure()
     step = train(change, loss, make=lambda: nn.Linear(8, 4), sentinel=1)
-    assert len(step._cases) == 2
+    assert len(step._prepared) == 2
 
 
 def test_globals() -> None:
@@ -337,7 +337,7 @@ def test_parameters_in_other_memory_are_read_where_they_are() -> None:
             p.data = p.data * 0.5
 
     step = train(change)
-    assert len(step._cases) == 1
+    assert len(step._prepared) == 1
 
 
 def test_an_attribute_of_a_class() -> None:
@@ -388,7 +388,7 @@ def test_a_number_that_is_compared_is_not_lifted() -> None:
     step = train(
         lambda k, m: setattr(settings, "beta", 0.9 + 0.07 * k), loss, make=lambda: nn.Linear(8, 4), sentinel=False
     )
-    assert len(step._cases) == 4
+    assert len(step._prepared) == 4
 
 
 def test_a_number_that_goes_through_math_is_not_lifted() -> None:
@@ -413,7 +413,7 @@ class TestTorchItself:
         with caplog.at_level(logging.WARNING):
             step = train(lambda k, m: torch.backends.cuda.enable_flash_sdp(k != 2))
         assert "scaled_dot_product_attention has changed" in caplog.text
-        assert len(step._cases) == 2
+        assert len(step._prepared) == 2
 
     def test_the_precision_of_float32_is_asked_in_the_new_way(self) -> None:
         """torch raises where the old question is asked after a setting of the new kind."""
@@ -477,8 +477,8 @@ def test_one_plan_serves_other_numbers() -> None:
     step = train(
         lambda k, m: setattr(settings, "smoothing", 0.1 + 0.1 * k), loss, make=make, budget="90%", time_limit=2, steps=3
     )
-    assert {case.profile for case in step._cases} == {step.profile}, "measured once"
-    assert {str(case.steps["only"].plan.order) for case in step._cases} == {str(step.plan.order)}  # type: ignore[index,union-attr]
+    assert {case.profile for case in step._prepared} == {step.profile}, "measured once"
+    assert {str(case.steps["only"].plan.order) for case in step._prepared} == {str(step.plan.order)}  # type: ignore[index,union-attr]
 
 
 def test_another_optimizer_setting_is_measured_and_planned_anew() -> None:
@@ -499,7 +499,7 @@ def test_objects_keep_their_place() -> None:
     step = lowtide.train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 8))
     other.beta = 3.0
     step(torch.randn(4, 8))
-    assert len(step._cases) == 1
+    assert len(step._prepared) == 1
 
 
 def test_a_wrong_option_is_one_sentence() -> None:

@@ -7,7 +7,7 @@ import typer
 
 from lowtide.cli.options import Force, output_file
 from lowtide.cli.output import tell_written, wide_console
-from lowtide.experiments.predictions import predictions
+from lowtide.experiments.predictions.run import predictions
 from lowtide.files import write_text
 
 
@@ -19,7 +19,7 @@ def analysis(
     """Write the analysis of all records below a folder as Markdown; no number in it is typed by hand."""
     output_file(out, force=force)
     found = predictions(reports)
-    from lowtide.reporting.analysis.page import analysis_page
+    from lowtide.pages.analysis.page import analysis_page
 
     write_text(out, analysis_page(reports.absolute(), found, out.absolute()))
     tell_written(wide_console(), out.parent, (out.name,))

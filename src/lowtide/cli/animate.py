@@ -10,8 +10,8 @@ from lowtide.cli.options import Force, Frames, check_gif
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.errors import InputError
 from lowtide.files import results
+from lowtide.pages.report.inputs import PROFILE_NAME
 from lowtide.records.profile import Profile
-from lowtide.reporting.page.inputs import PROFILE_NAME
 
 app = typer.Typer(help="Moving pictures of what lowtide sees and does.", no_args_is_help=True)
 app.command("saved")(saved)

@@ -20,8 +20,7 @@ from lowtide.cli.options import (
     check_gif,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.cli.train import PlanningTime
 from lowtide.files import results
@@ -66,9 +65,9 @@ def saved(
         progress_line("animate saved") as say,
     ):
         # torch takes a while to import: not before the options are known to be right.
-        from lowtide.cli.sampled_steps import Planning, sampled_steps
+        from lowtide.experiments.saved_memory.report import draw_saved_demo
+        from lowtide.experiments.saved_memory.run import Planning, sampled_steps
         from lowtide.models import ModelOptions, build, make_optimizer
-        from lowtide.reporting.saved_demo import draw_saved_demo
 
         def fresh() -> "tuple[Training, Optimizer]":
             training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)

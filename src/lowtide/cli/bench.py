@@ -1,25 +1,30 @@
 """`lowtide bench`: measure lowtide itself."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
+from lowtide.experiments.planner.report import (
+    SCALING_NAME,
+    SCALING_PNG,
+    TABLE_NAME,
+    draw_scaling,
+    planner_table,
+    write_cases,
+)
 from lowtide.files import results_directory
-from lowtide.planning.benchmark import Asked, Case, run_cases, scaling_problems
+from lowtide.planning.benchmark import Asked, run_cases, scaling_problems
 from lowtide.planning.policies import POLICIES, policy
 from lowtide.planning.problem_file import load_problem
-from lowtide.reporting.planner_bench import SCALING_NAME, SCALING_PNG, TABLE_NAME, draw_scaling, write_cases
 
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)
@@ -74,29 +79,11 @@ def planner(
         cases = [case for problem in problems for case in run_cases(problem, asked, progress)]
     if problems:
         write_cases(folder / TABLE_NAME, cases)
-        Console().print(_table(cases))
+        Console().print(planner_table(cases))
     if scaling:
         half = Asked(("50%",), True, names, time_limit, seed)
         with progress_line("scaling") as progress:
             curve = [case for p in scaling_problems(scaling) for case in run_cases(p, half, progress)]
         write_cases(folder / SCALING_NAME, curve)
         draw_scaling(folder / SCALING_PNG, curve)
-        Console().print(_table(curve))
-
-
-def _table(cases: Sequence[Case]) -> Table:
-    table = Table("problem", "ops", "budget", "policy", "overhead", "bound", "gap", "seconds", box=None)
-    for case in cases:
-        reached = "not reached" if case.overhead is None else f"{case.overhead:.4%}"
-        bound = "-" if case.bound is None else f"{case.bound:.4%}"
-        table.add_row(
-            case.problem,
-            str(case.ops),
-            case.label,
-            case.policy,
-            "infeasible" if case.infeasible else reached,
-            "none fits" if case.infeasible else bound,
-            "-" if case.gap is None else f"{case.gap:.4%}",
-            f"{case.seconds:.2f}",
-        )
-    return table
+        Console().print(planner_table(curve))

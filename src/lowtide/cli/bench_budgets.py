@@ -19,8 +19,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError, shown
 from lowtide.files import results
@@ -60,14 +59,14 @@ def budgets(
         progress_line("bench budgets") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.budgets.report import budgets_table, draw_budgets, write_budgets_csv
+        from lowtide.experiments.budgets.run import compare_budgets
+        from lowtide.experiments.measure_plans import captured
         from lowtide.models import ModelOptions
-        from lowtide.reporting.budgets import budgets_table, draw_budgets, write_budgets_csv
-        from lowtide.training.against_budgets import against_budgets
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
-        found = against_budgets(
+        found = compare_budgets(
             graph,
             eager_loss,
             shares,

@@ -5,14 +5,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from lowtide.cli.options import BatchSize, Force, Model, OptimizerName
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
 from lowtide.files import results
-from lowtide.records.comparison import Comparison
-from lowtide.units import format_bytes, format_ms
 
 
 def capture(
@@ -31,15 +28,16 @@ def capture(
     with results(out, (name,), force=force) as folder, progress_line("bench capture") as say:
         say("build and capture")
         import lowtide
+        from lowtide.experiments.capture.report import capture_table
+        from lowtide.experiments.capture.run import compare_with_eager
         from lowtide.models import build, make_optimizer
-        from lowtide.profiling.against_eager import against_eager
         from lowtide.tracing.loss import model_loss
 
         training = build(model, batch_size)
         loss = training.loss or model_loss
         made = make_optimizer(optimizer, training.model, 1e-3)
         graph = lowtide.capture(training.model, made, training.batch, training.loss)
-        comparison = against_eager(
+        comparison = compare_with_eager(
             graph,
             lambda: loss(training.model, training.batch),
             name=training.name,
@@ -48,27 +46,4 @@ def capture(
             progress=lambda done, total, what: say(f"{what}, {done} of {total}"),
         )
         comparison.save(folder / name)
-    Console().print(_table(comparison))
-
-
-def _table(found: Comparison) -> Table:
-    low, *_, high = sorted([*found.ratios, *found.ratios])
-    table = Table("", "eager", "captured", "difference", title=f"{found.model}, {found.optimizer}", box=None)
-    peak = found.captured_peak_B / found.eager_peak_B - 1
-    table.add_row("peak", format_bytes(found.eager_peak_B), format_bytes(found.captured_peak_B), f"{peak:+.3%}")
-    eager, ours = sorted(found.eager_ms), sorted(found.captured_ms)
-    table.add_row(
-        "step",
-        format_ms(eager[len(eager) // 2]),
-        format_ms(ours[len(ours) // 2]),
-        f"{found.overhead:+.1%} (median of {len(ours)} neighbouring pairs, {low - 1:+.1%} to {high - 1:+.1%})",
-    )
-    table.add_row("", "plain run", "op by op", "")
-    table.add_row(
-        "peak", format_bytes(found.captured_peak_B), format_bytes(found.op_peak_B),
-        f"{found.op_peak_B / found.captured_peak_B - 1:+.3%}",
-    )  # fmt: skip
-    table.add_row(
-        "step", format_ms(found.plain_ms), format_ms(found.op_sum_ms), f"{found.op_sum_ms / found.plain_ms - 1:+.1%}"
-    )
-    return table
+    Console().print(capture_table(comparison))

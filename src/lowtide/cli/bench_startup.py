@@ -1,8 +1,6 @@
 """`lowtide bench startup`: how long it takes until a planned step is ready, counted in eager steps."""
 
-from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 from typing import Annotated
 
 import typer
@@ -19,8 +17,7 @@ from lowtide.cli.options import (
     PolicyName,
     SeqLen,
 )
-from lowtide.cli.output import wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.planning.policies import policy as find_policy
@@ -47,37 +44,19 @@ def startup(
         raise InputError(f"--steps must be at least 1, not {steps}")
     with resources_suffice(batch_size), progress_line("bench startup") as say:
         say("build")
-        import lowtide
-        from lowtide.cli.eager_copy import EagerCopy
+        from lowtide.experiments.startup.run import measure_startup
         from lowtide.models import ModelOptions, build, make_optimizer
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         made = make_optimizer(optimizer, training.model, lr)
-        eager = EagerCopy(training.model, made, training.loss)
-        say("capture, profile and plan")
-        began = perf_counter()
-        step = lowtide.train_step(
-            training.model, made, training.batch, training.loss, budget=budget, policy=policy, progress=False
-        )
-        whole = perf_counter() - began
-        say("eager steps")
-        times = [eager.step(training.batch)[1] / 1000 for _ in range(1 + steps)][1:]
-        say("guards and a check")
-        guards = [_seconds(lambda: step.is_ready_for(training.batch)) for _ in range(20)]
-        step(training.batch)  # the first step is checked
-    each = median(times)
-    parts = step.seconds | {"all: one call of train_step": whole}
-    table = Table("", "seconds", "eager steps", title=f"{training.name}: until a step is planned", box=None)
-    for name, seconds in parts.items():
+        found = measure_startup(training, made, budget, policy, steps, say)
+    each = median(found.eager)
+    table = Table("", "seconds", "eager steps", title=f"{found.model}: until a step is planned", box=None)
+    for name, seconds in (found.stages | {"all: one call of train_step": found.whole}).items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / each:.1f}")
-    table.add_row(f"eager step, median of {steps}", f"{each:.2f}", f"{min(times):.2f} s to {max(times):.2f} s")
-    table.add_row("before each step: guards, median of 20", f"{median(guards):.4f}", f"{median(guards) / each:.2%}")
-    check = step.checks.seconds / step.checks.checks
-    table.add_row("beside steps 1, 2, 4, 8 ...: the sentinel", f"{check:.2f}", f"{check / each:.2f}")
+    spread = f"{min(found.eager):.2f} s to {max(found.eager):.2f} s"
+    table.add_row(f"eager step, median of {steps}", f"{each:.2f}", spread)
+    guards = median(found.guards)
+    table.add_row("before each step: guards, median of 20", f"{guards:.4f}", f"{guards / each:.2%}")
+    table.add_row("beside steps 1, 2, 4, 8 ...: the sentinel", f"{found.sentinel:.2f}", f"{found.sentinel / each:.2f}")
     wide_console().print(table)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = perf_counter()
-    call()
-    return perf_counter() - began

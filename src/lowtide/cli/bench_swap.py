@@ -20,8 +20,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results
@@ -59,17 +58,17 @@ def swap(
         progress_line("bench swap") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.measure_plans import captured
+        from lowtide.experiments.swap.report import draw_swap, swap_table, write_swap_csv
+        from lowtide.experiments.swap.run import compare_swapping
         from lowtide.models import ModelOptions
-        from lowtide.reporting.ways import draw_ways, ways_table, write_ways_csv
-        from lowtide.training.against_ways import against_ways
         from lowtide.training.swap_use import SwapUse
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
         use = SwapUse("auto", swap_dir)
         try:
-            found = against_ways(
+            found = compare_swapping(
                 graph,
                 eager_loss,
                 shares,
@@ -83,8 +82,8 @@ def swap(
         finally:
             use.close()
         found.save(folder / NAMES[0])
-        write_ways_csv(found, folder / NAMES[1])
-        draw_ways(found, folder / NAMES[2])
+        write_swap_csv(found, folder / NAMES[1])
+        draw_swap(found, folder / NAMES[2])
     console = wide_console()
-    console.print(ways_table(found))
+    console.print(swap_table(found))
     tell_written(console, out, NAMES)

@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from lowtide.records.case import CaseSettings
+from lowtide.experiments.case import CaseSettings
 
 _EXPENDABLE = Path("/proc/self/oom_score_adj")
 
@@ -24,7 +24,7 @@ def case(
     wanted = CaseSettings.load(settings)
     answers = _own_stdout()
     _die_first()
-    from lowtide.training.case_run import CaseRun
+    from lowtide.experiments.case_run import CaseRun
 
     run = CaseRun(wanted)
     run.begin()

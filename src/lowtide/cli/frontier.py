@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lowtide.cli.options import Force, ProblemFile, Seed, check_time_limit
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line
 from lowtide.files import results_directory
 from lowtide.planning.policies import frontier_policy
 from lowtide.planning.problem_file import load_problem

@@ -17,15 +17,13 @@ from lowtide.cli.options import (
     SeqLen,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError
-from lowtide.experiments.largest import find_largest
+from lowtide.experiments.case import CaseSettings, source_hash
+from lowtide.experiments.largest.run import find_largest
 from lowtide.experiments.machine import this_machine
-from lowtide.experiments.source import source_hash
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
-from lowtide.records.case import CaseSettings
 from lowtide.units import parse_bytes
 
 NAMES = ("largest.json", "largest.csv", "largest.png")
@@ -86,7 +84,7 @@ def largest(
     with results(out, NAMES, force=force) as folder:
         with progress_line("largest batch") as say:
             found = find_largest(first, budget, most=most, within=within / 100, say=say)
-        from lowtide.reporting.largest import draw_largest, largest_table, write_largest_csv
+        from lowtide.experiments.largest.report import draw_largest, largest_table, write_largest_csv
 
         found.save(folder / NAMES[0])
         write_largest_csv(found, folder / NAMES[1])

@@ -18,8 +18,7 @@ from lowtide.cli.options import (
     TimeLimit,
     check_time_limit,
 )
-from lowtide.cli.output import tell_written, wide_console
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results, write_text
@@ -65,15 +64,15 @@ def policies(
         progress_line("policies") as say,
     ):
         say("build and capture")
-        from lowtide.cli.captured import captured
+        from lowtide.experiments.measure_plans import captured
+        from lowtide.experiments.policies.report import draw_policies, policies_table, write_policies_csv
+        from lowtide.experiments.policies.run import compare_policies
         from lowtide.models import ModelOptions
         from lowtide.reporting.explain import explain
-        from lowtide.reporting.policies import draw_policies, policies_table, write_policies_csv
-        from lowtide.training.against_policies import against_policies
 
         options = ModelOptions(image_size, seq_len, dropout)
         name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
-        found, tightest = against_policies(
+        found, tightest = compare_policies(
             graph,
             eager_loss,
             wanted,

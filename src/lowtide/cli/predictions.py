@@ -7,7 +7,7 @@ import typer
 
 from lowtide.cli.options import Force
 from lowtide.cli.output import tell_written, wide_console
-from lowtide.experiments.predictions import predictions as gather
+from lowtide.experiments.predictions.run import predictions as gather
 from lowtide.files import results
 
 NAMES = ("predictions.csv", "predictions.png")
@@ -21,7 +21,7 @@ def predictions(
     """Predicted against measured peak and time of every planned case below a folder; the worst are named."""
     found = gather(reports)
     with results(out, NAMES, force=force) as folder:
-        from lowtide.reporting.predictions import draw_predictions, predictions_table, write_predictions_csv
+        from lowtide.experiments.predictions.report import draw_predictions, predictions_table, write_predictions_csv
 
         write_predictions_csv(found, folder / NAMES[0])
         draw_predictions(found, folder / NAMES[1])

@@ -61,7 +61,7 @@ def profile(
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
         from lowtide.models import ModelOptions, build, make_optimizer
-        from lowtide.rewriting.problem import problem_of
+        from lowtide.profiling.problem import problem_of
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         progress.advance(building)

@@ -8,7 +8,7 @@ import typer
 from lowtide.cli.options import Force
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.files import results
-from lowtide.reporting.page.inputs import read_inputs
+from lowtide.pages.report.inputs import read_inputs
 
 Folders = Annotated[
     list[Path],
@@ -27,7 +27,7 @@ def report(folders: Folders, out: Out = None, force: Force = False) -> None:
     """Write report.html, which opens offline in any browser, and trace.json for Perfetto."""
     found = read_inputs(folders)
     # matplotlib's colours take a while to import: not before the inputs are known to be right.
-    from lowtide.reporting.page.page import report_files, write_report
+    from lowtide.pages.report.page import report_files, write_report
 
     folder, names = out or folders[0], report_files(found)
     with results(folder, names, force=force) as temporary:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lowtide.cli.options import Force, PolicyName, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
-from lowtide.cli.progress import progress_line
+from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
 from lowtide.planning.policies import Plan, policy
 from lowtide.planning.problem import Problem

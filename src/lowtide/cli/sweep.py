@@ -20,14 +20,13 @@ from lowtide.cli.options import (
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.work_bar import WorkBar, work_bar
 from lowtide.errors import InputError, shown
+from lowtide.experiments.case import CaseSettings, source_hash
 from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
-from lowtide.experiments.source import source_hash
-from lowtide.experiments.sweep import both, finished, run_size
+from lowtide.experiments.sweep.record import Pair, Sweep
+from lowtide.experiments.sweep.run import both, finished, run_size
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
-from lowtide.records.case import CaseSettings
-from lowtide.records.sweep import Pair, Sweep
 from lowtide.units import parse_bytes
 
 NAMES = ("sweep.csv", "sweep.json", "peak_memory_vs_batch_size.png", "latency_vs_batch_size.png")
@@ -98,9 +97,9 @@ def sweep(
     with results(out, NAMES, force=force or bool(known)) as folder, work_bar("sweep") as bar:
         pairs = _measure(out, wanted, known, bar)
         found = Sweep(pairs[0].plain.model, budget, first.machine, tuple(pairs))
-        from lowtide.reporting.latency_vs_batch import draw_latency
-        from lowtide.reporting.peak_vs_batch import draw_peaks
-        from lowtide.reporting.sweep_table import sweep_table, write_sweep_csv
+        from lowtide.experiments.sweep.latency import draw_latency
+        from lowtide.experiments.sweep.peaks import draw_peaks
+        from lowtide.experiments.sweep.report import sweep_table, write_sweep_csv
 
         write_sweep_csv(found, folder / NAMES[0])
         found.save(folder / NAMES[1])

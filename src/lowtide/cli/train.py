@@ -25,8 +25,8 @@ from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
 from lowtide.files import results
+from lowtide.pages.report.inputs import PLAN_NAME, RUN_NAME
 from lowtide.planning.policies import policy as find_policy
-from lowtide.reporting.page.inputs import PLAN_NAME, RUN_NAME
 from lowtide.units import format_bytes, parse_bytes
 
 PNG_NAME = "memory.png"

@@ -14,17 +14,17 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import lowtide
-from lowtide.cli.eager_copy import EagerCopy, differences
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.errors import EagerMismatch
-from lowtide.graph.replay import generator_state
-from lowtide.graph.update import describe
+from lowtide.experiments.eager_training import EagerCopy, differences
+from lowtide.forecast import Forecast
+from lowtide.kernels.replay import generator_state
 from lowtide.models.training import Training
+from lowtide.optimizer.update import describe
 from lowtide.profiling.runs import no_collection
-from lowtide.records.training_run import PlanFigures, TrainedStep, TrainingRun
+from lowtide.records.training_run import TrainedStep, TrainingRun
 from lowtide.reporting.training_table import step_line
-from lowtide.training.planned import batch_lines
 from lowtide.training.train_step import TrainStep
 
 
@@ -80,7 +80,7 @@ def train_loop(
             bar.advance(task)
     run = TrainingRun(
         model=training.name,
-        batch=batch_lines(step.graph.form),
+        batch=step.graph.form.lines,
         optimizer=describe(optimizer),
         device=str(step.graph.device),
         torch=str(torch.__version__),
@@ -91,7 +91,7 @@ def train_loop(
         accumulate=wanted.accumulate,
         clip_grad_norm=wanted.clip_grad_norm,
         memory_limit_B=wanted.memory_limit,
-        plan=None if step.plan is None else PlanFigures.of(step.plan),
+        plan=None if step.plan is None else Forecast(step.plan).figures,
         startup_s=startup,
         steps=tuple(loop.taken),
         compared=wanted.compare,

@@ -1,6 +1,7 @@
-"""A hard cap on memory, kept by the operating system or by CUDA's allocator, not by lowtide."""
+"""Memory between this process and the system: a hard cap that the system keeps, and giving back what is free."""
 
 import ctypes
+import gc
 import re
 import resource
 from pathlib import Path
@@ -28,6 +29,15 @@ def limit_memory(size: int, device: str) -> None:
         _limit_cuda(size)
     else:
         _limit_process(size)
+
+
+def give_back() -> None:
+    """Free memory goes back to the operating system, or to CUDA's driver; the next step takes it anew."""
+    gc.collect()
+    torch.cuda.empty_cache()  # nothing where CUDA is not in use
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def usual_device() -> str:

@@ -1,1 +1,1 @@
-"""Experiments: many cases, each in a process of its own. Knows records, starts processes, and does not know torch."""
+"""Experiments: a folder for each, with its run, its record and its report; beside them what several share."""

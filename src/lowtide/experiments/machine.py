@@ -1,14 +1,30 @@
-"""This machine: what it is, and how much memory is left."""
+"""The machine and the versions that something was measured with, and how much memory is left on it."""
 
 import os
 import platform
 import re
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from lowtide.errors import InputError
-from lowtide.records.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What figures can be compared within: times of another machine or another torch are other times."""
+
+    processor: str
+    cores: int
+    memory_B: int
+    system: str
+    python: str
+    torch: str
+    lowtide: str
+
+    def __str__(self) -> str:
+        return f"{self.processor}, {self.cores} cores, torch {self.torch}, lowtide {self.lowtide}"
 
 
 def this_machine() -> Machine:

@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lowtide.experiments.case import Case, CaseSettings, Turns
 from lowtide.experiments.machine import available_bytes
 from lowtide.experiments.worker import ProcessWorker, Worker
-from lowtide.records.case import Case, CaseSettings, Turns
 
 Start = Callable[[CaseSettings], Worker]
 Tell = Callable[[str, float], None]

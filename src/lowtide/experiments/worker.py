@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Protocol
 
 from lowtide.errors import InputError
+from lowtide.experiments.case import Case, CaseSettings, Outcome, Turns
 from lowtide.files import owned_prefix
-from lowtide.records.case import Case, CaseSettings, Outcome, Turns
 
 
 class Worker(Protocol):

@@ -59,6 +59,11 @@ class BatchForm:
         """The kind of each tensor of the batch."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, TensorLeaf))
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One line per tensor of the batch, for people."""
+        return tuple(f"{path}: {leaf}" for path, leaf in zip(self.tensor_paths, self.tensor_leaves, strict=True))
+
     def tensors(self, batch: Any) -> list[Tensor]:
         """The tensors of `batch`, in order, in the captured strides; BatchMismatch where it has another form."""
         leaves, spec = pytree.tree_flatten(dict(batch) if self.wrapper and isinstance(batch, Mapping) else batch)

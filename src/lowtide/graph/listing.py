@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from torch._ops import OpOverload
 
 from lowtide.graph.program import arguments_text, function_of
-from lowtide.graph.update import update
-from lowtide.records.words import Purpose, Role
+from lowtide.optimizer.update import update
+from lowtide.records.vocabulary import Purpose, Role
 from lowtide.units import format_bytes
 
 if TYPE_CHECKING:

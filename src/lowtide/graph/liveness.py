@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowtide.graph.ops import Op, Storage, run_ends
-from lowtide.records.words import Phase, Role
+from lowtide.records.vocabulary import Phase, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from lowtide.records.words import Phase, Purpose, Role
+from lowtide.records.vocabulary import Phase, Purpose, Role
 
 RUN = "lowtide_run"
 """Key of a node's meta in a rewritten step: the op of the captured step that it runs."""

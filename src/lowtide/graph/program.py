@@ -8,12 +8,12 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from lowtide.graph.dispatch import grad_mode_of, set_grad_mode
-from lowtide.graph.effects import in_place_form
 from lowtide.graph.lifted import Lifted
 from lowtide.graph.ops import Op, run_ends
-from lowtide.graph.swapping import SWAP_OPS, WAITS
-from lowtide.graph.update import Ledger, update
+from lowtide.kernels.dispatch import grad_mode_of, set_grad_mode
+from lowtide.kernels.effects import in_place_form
+from lowtide.kernels.swap import SWAP_OPS, WAITS
+from lowtide.optimizer.update import Ledger, update
 
 FILE_NAME = "<lowtide program>"
 """Of the generated code, in tracebacks."""

@@ -13,15 +13,16 @@ from torch.utils import _pytree as pytree
 from lowtide.errors import BatchMismatch, StaleCapture
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
-from lowtide.graph.dispatch import below_autograd
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
-from lowtide.graph.packing import Packing, pack_bits, packings
 from lowtide.graph.program import Program, write_program
-from lowtide.graph.swapping import Space, Swapping, swappings
-from lowtide.graph.update import Ledger, Micro, UpdateForm
-from lowtide.records.words import Purpose, Role
+from lowtide.graph.storing import Packing, Swapping, packings, swappings
+from lowtide.kernels.dispatch import below_autograd
+from lowtide.kernels.packing import pack_bits
+from lowtide.kernels.swap import Space
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm
+from lowtide.records.vocabulary import Purpose, Role
 from lowtide.watching.guards import Guards
 
 

@@ -1,1 +1,1 @@
-"""Runs a captured step op by op and measures it."""
+"""Measures a captured step op by op, or estimates it, and makes the problem that the planner gets."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from lowtide.graph.ops import Op, Storage
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.profile import ActivationRecord, TransferSample
-from lowtide.records.transfer import copy_ms
-from lowtide.records.words import Role
+from lowtide.records.profile import ActivationRecord
+from lowtide.records.transfer import TransferSample, copy_ms
+from lowtide.records.vocabulary import Role
 
 
 def activation_records(

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter
-from lowtide.graph.packing import Packing
 from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.storing import Packing
 from lowtide.profiling.runs import no_collection
 from lowtide.records.profile import PackRecord
 

@@ -1,6 +1,7 @@
 """`lowtide.profile`: time and memory of every op of a captured step, measured."""
 
 from collections.abc import Callable
+from contextlib import closing
 from statistics import median
 from typing import Any
 
@@ -8,16 +9,17 @@ import torch
 
 from lowtide.device.clock import clock_for, total_memory
 from lowtide.device.meter import meter_for
+from lowtide.device.swap import measure_copies, open_space, usual_tier
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import run_ends
-from lowtide.graph.records import op_record
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import describe, is_foreach
+from lowtide.optimizer.update import describe, is_foreach
 from lowtide.profiling.activations import activation_records
+from lowtide.profiling.op_record import op_record
 from lowtide.profiling.packs import pack_records
 from lowtide.profiling.runs import (
-    Facts,
+    Learned,
     OpByOp,
     PlainRun,
     as_captured,
@@ -26,10 +28,10 @@ from lowtide.profiling.runs import (
     run_to_learn,
     state_bytes,
 )
-from lowtide.profiling.transfer import measure_transfer
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
-from lowtide.records.words import Role
+from lowtide.records.transfer import TransferSample
+from lowtide.records.vocabulary import Role
 
 Progress = Callable[[int, int, str], None]
 """Called as `progress(done, total, what)`, once per op of every run."""
@@ -71,7 +73,7 @@ def profile(
     with untouched(graph, tensors):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
-        facts = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        learned = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
         state = state_bytes(graph)
         for _ in range(warmup - 1):
             run_op_by_op(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
@@ -83,13 +85,13 @@ def profile(
             if through is None and (not quick or number == runs):
                 plain.append(run_plain(graph, tensors, clock, meter))
     if through is not None:
-        facts, measured = as_captured(graph, through, facts, measured)
+        learned, measured = as_captured(graph, through, learned, measured)
     known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
     unforeseen = {name: size for name, size in state.items() if name not in known}
     sizes = [
         state.get(storage.name, storage.bytes)
         if storage.role is Role.OPTIMIZER_STATE
-        else facts.bytes.get(storage.index, storage.bytes)
+        else learned.bytes.get(storage.index, storage.bytes)
         for storage in graph.storages
     ]
     largest = max((sizes[uses.storage] for uses in graph.activations), default=0)
@@ -99,13 +101,11 @@ def profile(
     times = [median(run.times[op.rank] for run in measured) for op in graph.ops]
     resident = sum(size for storage, size in zip(graph.storages, sizes, strict=True) if storage.resident)
     resident += sum(unforeseen.values())
-    ops = _op_records(graph, times, measured, workspaces, sizes, facts, sum(unforeseen.values()))
+    ops = _op_records(graph, times, measured, workspaces, sizes, learned, sum(unforeseen.values()))
     return Profile(
         model=type(graph.model).__name__,
         optimizer=describe(graph.optimizer),
-        batch=tuple(
-            f"{path}: {leaf}" for path, leaf in zip(graph.form.tensor_paths, graph.form.tensor_leaves, strict=True)
-        ),
+        batch=graph.form.lines,
         device=str(graph.device),
         device_memory_B=total_memory(graph.device),
         memory_source=meter.name,
@@ -170,7 +170,7 @@ def _op_records(
     measured: list[OpByOp],
     workspaces: list[int],
     sizes: list[int],
-    facts: Facts,
+    learned: Learned,
     unforeseen: int,
 ) -> tuple[OpRecord, ...]:
     active = [live + unforeseen for live in live_bytes(graph.ops, graph.storages, graph.lifetimes, sizes)]
@@ -183,7 +183,14 @@ def _op_records(
             workspace=workspaces[op.rank],
             sizes=sizes,
             alone=max((run.taken[op.rank].peak for run in measured), default=0),
-            inner=facts.inner.get(op.rank, ()),
+            inner=learned.inner.get(op.rank, ()),
         )
         for op in graph.ops
     )
+
+
+def measure_transfer(device: torch.device, largest: int) -> tuple[str, tuple[TransferSample, ...]]:
+    """Where swapped bytes would go (disk for CPU tensors, host memory for CUDA tensors), and the measured time of each
+    direction for sizes up to about `largest`."""
+    with closing(open_space(usual_tier(device), device)) as space:
+        return space.kind, measure_copies(space, largest)

@@ -13,15 +13,15 @@ from torch.utils._pytree import tree_leaves
 from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
 from lowtide.errors import ProfileError
-from lowtide.graph.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import Space
-from lowtide.graph.update import Ledger, state_tensors, update
+from lowtide.kernels.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
+from lowtide.kernels.swap import Space
+from lowtide.optimizer.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
-from lowtide.records.words import Purpose
+from lowtide.records.vocabulary import Purpose
 
 Tick = Callable[[Op], None]
 
@@ -35,7 +35,7 @@ class OpByOp:
 
 
 @dataclass
-class Facts:
+class Learned:
     """What only a real run can tell: true storage sizes, and the aten ops inside updates."""
 
     bytes: dict[int, int] = field(default_factory=dict)
@@ -82,9 +82,9 @@ def run_op_by_op(
     return measured
 
 
-def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> Facts:
+def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> Learned:
     """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
-    facts = Facts()
+    learned = Learned()
     values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
     owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
     ending: dict[int, list[int]] = {}
@@ -98,32 +98,32 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter:
             if op.node.target is update:
                 with as_the_user(), InnerOps(clock, meter) as inner:
                     made = function(*args, **kwargs)
-                facts.inner[op.rank] = inner.records()
+                learned.inner[op.rank] = inner.records()
             else:
                 made = function(*args, **kwargs)
-                _check(op, made, owner, facts)
+                _check(op, made, owner, learned)
             del args, kwargs
             store(op, made, values)
             del made
             for name in dead:
                 del values[name]
             for storage in ending.get(op.rank, ()):
-                owner.pop(facts.pointers.pop(storage, 0), None)
+                owner.pop(learned.pointers.pop(storage, 0), None)
             tick(op)
-    return facts
+    return learned
 
 
 def as_captured(
-    graph: StepGraph, through: StepGraph, facts: Facts, measured: Sequence[OpByOp]
-) -> tuple[Facts, list[OpByOp]]:
+    graph: StepGraph, through: StepGraph, learned: Learned, measured: Sequence[OpByOp]
+) -> tuple[Learned, list[OpByOp]]:
     """What runs of the rewritten `through` say about the captured `graph`: the first run of every op counts."""
     first = {op.captured_name: op for op in reversed(through.ops) if op.purpose is Purpose.PROGRAM}
     chosen = [first[op.name] for op in graph.ops]
-    known = Facts()
+    known = Learned()
     for op, ran in zip(graph.ops, chosen, strict=True):
-        known.bytes |= {s: facts.bytes[t] for s, t in zip(op.makes, ran.makes, strict=True) if t in facts.bytes}
-        if ran.rank in facts.inner:
-            known.inner[op.rank] = facts.inner[ran.rank]
+        known.bytes |= {s: learned.bytes[t] for s, t in zip(op.makes, ran.makes, strict=True) if t in learned.bytes}
+        if ran.rank in learned.inner:
+            known.inner[op.rank] = learned.inner[ran.rank]
     picked = [OpByOp([run.times[op.rank] for op in chosen], [run.taken[op.rank] for op in chosen]) for run in measured]
     return known, picked
 
@@ -211,7 +211,7 @@ def _residents(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[tuple[Tens
         yield tensor, seen.setdefault(key, len(seen))
 
 
-def _check(op: Op, made: Any, owner: dict[int, int], facts: Facts) -> None:
+def _check(op: Op, made: Any, owner: dict[int, int], learned: Learned) -> None:
     """Note how large the outputs of `op` really are (oneDNN's LSTM has one of unknown size), and where they live."""
     tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, Tensor)]
     picked = [made[item.args[1]] for item in op.items] if op.items else tensors
@@ -230,8 +230,8 @@ def _check(op: Op, made: Any, owner: dict[int, int], facts: Facts) -> None:
                 "its storages cannot be planned; report this to torch"
             )
         if expected.storage in op.makes:
-            facts.bytes[expected.storage] = storage.nbytes()
-            facts.pointers[expected.storage] = pointer
+            learned.bytes[expected.storage] = storage.nbytes()
+            learned.pointers[expected.storage] = pointer
 
 
 def _check_strides(op: Op, tensor: Tensor, traced: Tensor) -> None:

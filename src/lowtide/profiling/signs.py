@@ -8,11 +8,11 @@ import torch
 
 from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
-from lowtide.graph.packing import pack_bits, sign_backward
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.packing import pack_bits, sign_backward
 from lowtide.profiling.runs import no_collection
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
-from lowtide.records.words import Role
+from lowtide.records.vocabulary import Role
 
 _RUNS = 5
 aten = torch.ops.aten

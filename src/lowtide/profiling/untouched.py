@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.torch_optimizers import step_hooks
+from lowtide.optimizer.torch_optimizers import step_hooks
 
 _DICTS = (dict, OrderedDict, defaultdict)
 _LISTS = (list, deque)

@@ -1,1 +1,1 @@
-"""What flows between the stages: frozen, torch-free, saved as versioned JSON."""
+"""The records of the pipeline: frozen, torch-free, saved as versioned JSON."""

@@ -5,36 +5,45 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 from lowtide.errors import InputError, shortened, shown
 from lowtide.files import write_text
 from lowtide.planning.reading import read_object
 
-T = TypeVar("T")
 
+class Saved:
+    """A frozen dataclass with a file format of its own."""
 
-def save_record(record: Any, path: Path, *, version: str) -> None:
-    """Write `record` as one JSON object whose `format` is `version`."""
-    write_text(path, json.dumps({"format": version, **_encode(record)}, separators=(",", ":"), allow_nan=False) + "\n")
+    __slots__ = ()
+    FORMAT: ClassVar[str]
 
+    def save(self, path: Path) -> None:
+        """Write it as one JSON object that names its format."""
+        data = {"format": self.FORMAT, **_encode(self)}
+        write_text(path, json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
 
-def load_record(kind: type[T], path: Path, *, version: str, check: Callable[[T], None] = lambda _: None) -> T:
-    """Read a record of `kind` back and `check` it; InputError says in one sentence what is wrong with the file."""
-    data = read_object(path)
-    found = data.pop("format", None)
-    if found != version:
-        said = "has no format" if found is None else f"has the format {shown(found)}"
-        raise InputError(f"{path} is not a {version} file, it {said}: make it again with this version of lowtide")
-    try:
-        record = typing.cast(T, _decode(kind, data, kind.__name__))
-        check(record)
-    except InputError as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    return record
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read back an equal record; InputError says in one sentence what is wrong with the file."""
+        data = read_object(path)
+        found = data.pop("format", None)
+        if found != cls.FORMAT:
+            said = "has no format" if found is None else f"has the format {shown(found)}"
+            raise InputError(
+                f"{path} is not a {cls.FORMAT} file, it {said}: make it again with this version of lowtide"
+            )
+        try:
+            record = typing.cast(Self, _decode(cls, data, cls.__name__))
+            record.check()
+        except InputError as error:
+            raise InputError(f"{path} is damaged: {error}") from None
+        return record
+
+    def check(self) -> None:
+        """Do its numbers name anything? InputError where not."""
 
 
 def _encode(value: Any) -> Any:

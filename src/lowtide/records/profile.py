@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
-from lowtide.records.codec import load_record, save_record
+from lowtide.records.codec import Saved
 from lowtide.records.sound import check_profile
-from lowtide.records.words import Phase, Purpose, Role
-
-FORMAT = "lowtide-profile/3"
+from lowtide.records.transfer import TransferSample
+from lowtide.records.vocabulary import Phase, Purpose, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +115,6 @@ class ActivationRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSample:
-    """Measured transfer of `bytes` out of and into device memory."""
-
-    bytes: int
-    out_ms: float
-    in_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class PackRecord:
     """An activation that can be kept in fewer bytes, and what that was measured to cost."""
 
@@ -153,8 +142,10 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Saved):
     """One measured training step."""
+
+    FORMAT = "lowtide-profile/3"
 
     model: str
     optimizer: str
@@ -214,15 +205,6 @@ class Profile:
                 row[storage.last + 1] -= storage.bytes
         return {role: list(_running(row[:-1])) for role, row in change.items()}
 
-    def alive_at(self, rank: int) -> list[int]:
-        """Indices of the storages alive while op `rank` runs, residents included, largest first."""
-        alive = [
-            index
-            for index, s in enumerate(self.storages)
-            if s.resident or (s.created is not None and s.last is not None and s.created <= rank <= s.last)
-        ]
-        return sorted(alive, key=lambda index: -self.storages[index].bytes)
-
     @cached_property
     def layer_of(self) -> tuple[str, ...]:
         """For every op the layer it counts to: its nearest module that owns parameters.
@@ -261,14 +243,9 @@ class Profile:
             for (layer, phase), ops in groups.items()
         )
 
-    def save(self, path: Path) -> None:
-        """Write all of it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "Profile":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT, check=check_profile)
+    def check(self) -> None:
+        """Every number names something."""
+        check_profile(self)
 
 
 def _running(changes: list[int]) -> Iterator[int]:

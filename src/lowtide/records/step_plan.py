@@ -1,17 +1,12 @@
 """StepPlan: how one training step is run inside a budget, and which step that is. What `save_plan` writes."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate
-from pathlib import Path
 
 from lowtide.planning.problem import Problem
-from lowtide.planning.schedule import instances
-from lowtide.planning.simulate import Timeline, simulate
-from lowtide.records.codec import load_record, save_record
+from lowtide.records.codec import Saved
 from lowtide.records.sound import check_plans
-
-FORMAT = "lowtide-plan/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +48,28 @@ class Identity:
         return None
 
 
+FATES = ("kept", "recomputed", "packed", "swapped")
+
+
+class Act(StrEnum):
+    """What an op of the problem does to the graph."""
+
+    RUN = "run"
+    UPDATE = "update"
+    PACK = "pack"
+    UNPACK = "unpack"
+    OFFLOAD = "offload"
+    RELEASE = "release"
+    PREFETCH = "prefetch"
+
+
 @dataclass(frozen=True, slots=True)
-class ActionRecord:
+class Action:
     """What an op of the problem stands for in the graph."""
 
-    act: str
-    """`run`, `update`, `pack`, `unpack`, `offload`, `release` or `prefetch`."""
+    act: Act
     ranks: tuple[int, ...]
+    """The op of the graph that runs, or the updates that run together."""
     storage: int | None
     """Of packing and swapping: the storage whose value it is."""
     module: str
@@ -78,7 +88,7 @@ class StepPlan:
     rewritten: bool
     """False where everything fits as it is."""
     problem: Problem
-    actions: tuple[ActionRecord, ...]
+    actions: tuple[Action, ...]
     activations: tuple[int, ...]
     """Storages that forward makes and backward reads."""
     order: tuple[int, ...]
@@ -96,22 +106,16 @@ class StepPlan:
     """How much longer that makes the step by itself: packing the bits, and reading them in backward."""
 
     @cached_property
-    def timeline(self) -> Timeline:
-        """What the simulator says of the order."""
-        return simulate(self.exact, self.exact_order)
-
-    @property
-    def peak(self) -> int:
-        """Predicted peak in bytes."""
-        return self.timeline.peak if self.rewritten else self.unplanned_peak
-
-    @cached_property
     def runs(self) -> dict[int, int]:
         """How often each op of the problem runs."""
         counts: dict[int, int] = {}
         for o in self.order:
             counts[o] = counts.get(o, 0) + 1
         return counts
+
+    def runs_of(self, *acts: Act) -> dict[int, int]:
+        """How often each op of these kinds runs."""
+        return {o: n for o, n in self.runs.items() if self.actions[o].act in acts}
 
     @property
     def fates(self) -> tuple["Fate", ...]:
@@ -128,6 +132,14 @@ class StepPlan:
         return tuple(found)
 
     @property
+    def fate_sizes(self) -> dict[str, list[int]]:
+        """Bytes of the activations by what becomes of them."""
+        sizes: dict[str, list[int]] = {what: [] for what in FATES}
+        for fate in self.fates:
+            sizes[fate.what].append(self.problem.storages[fate.storage].bytes)
+        return sizes
+
+    @property
     def recompute_time(self) -> float:
         """Predicted time of all runs beyond the first."""
         return sum((n - 1) * self.problem.times[o] for o, n in self.runs.items() if not self.problem.ops[o].optional)
@@ -135,37 +147,13 @@ class StepPlan:
     @property
     def pack_time(self) -> float:
         """Predicted time of packing and unpacking, signs included."""
-        acts = {o: n for o, n in self.runs.items() if self.actions[o].act in ("pack", "unpack")}
-        return sum(n * self.problem.times[o] for o, n in acts.items()) + self.signs_time
-
-    @property
-    def swap_time(self) -> float:
-        """Predicted time that swapping costs compute: waiting for copies, and what they take from it."""
-        releases = {o: n for o, n in self.runs.items() if self.actions[o].act == "release"}
-        return self.timeline.waited + sum(n * self.problem.times[o] for o, n in releases.items())
-
-    @cached_property
-    def swapped_bytes(self) -> int:
-        """The most bytes that are off the device at once."""
-        lived = instances(self.exact, self.exact_order)
-        change = [0] * (len(self.exact_order) + 2)
-        for s, born, last in zip(lived.storage, lived.born, lived.last, strict=True):
-            if self.exact.storages[s].off_device:
-                change[born] += self.exact.storages[s].bytes
-                change[last + 1] -= self.exact.storages[s].bytes
-        return max(accumulate(change))
+        packs = self.runs_of(Act.PACK, Act.UNPACK)
+        return sum(n * self.problem.times[o] for o, n in packs.items()) + self.signs_time
 
     @property
     def base_time(self) -> float:
         """Predicted time of the step as it was captured."""
         return self.problem.base_time - self.signs_time
-
-    @property
-    def overhead(self) -> float:
-        """Predicted extra time, as a share of the captured step's."""
-        if not self.rewritten:
-            return 0.0
-        return self.timeline.time / self.base_time - 1 if self.signs else self.timeline.overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +165,17 @@ class Fate:
     op: int
     """The op of the problem that makes it, or its signs."""
     what: str
-    """`kept`, `recomputed`, `packed` or `swapped`."""
+    """One of FATES."""
 
 
 @dataclass(frozen=True)
-class PlanFile:
+class PlanFile(Saved):
     """The plans of all kinds of step that training needs: one, or up to three with accumulation."""
+
+    FORMAT = "lowtide-plan/1"
 
     plans: tuple[StepPlan, ...]
 
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "PlanFile":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT, check=lambda file: check_plans(file.plans))
+    def check(self) -> None:
+        """Every number names something."""
+        check_plans(self.plans)

@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from lowtide.records.codec import load_record, save_record
-from lowtide.records.step_plan import StepPlan
-
-FORMAT = "lowtide-training/2"
+from lowtide.records.codec import Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +21,14 @@ class TrainedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Amount:
     """Some of the activations."""
 
     count: int
     bytes: int
 
     @classmethod
-    def of(cls, sizes: Sequence[int]) -> "Some":
+    def of(cls, sizes: Sequence[int]) -> "Amount":
         """Those with these bytes."""
         return cls(len(sizes), sum(sizes))
 
@@ -55,12 +51,12 @@ class PlanFigures:
     """The part of it that swapping takes: waiting for copies, and what they take from compute."""
     bound: float
     """No schedule of the problem within the budget has less overhead."""
-    kept: Some
-    recomputed: Some
-    packed: Some
+    kept: Amount
+    recomputed: Amount
+    packed: Amount
     """Bytes before packing."""
     packed_into_B: int
-    swapped: Some
+    swapped: Amount
     swapped_B: int
     """The most bytes off the device at once."""
     updates: int
@@ -70,42 +66,12 @@ class PlanFigures:
     planning_s: float
     note: str
 
-    @classmethod
-    def of(cls, plan: StepPlan) -> "PlanFigures":
-        """The figures of `plan`."""
-        problem, base = plan.problem, plan.problem.base_time or 1.0
-        sizes: dict[str, list[int]] = {}
-        for fate in plan.fates:
-            sizes.setdefault(fate.what, []).append(problem.storages[fate.storage].bytes)
-        packs = [problem.ops[o] for o in plan.runs if plan.actions[o].act == "pack"]
-        updates = [o for o in plan.order if plan.actions[o].act == "update"]
-        return cls(
-            budget_B=plan.budget,
-            policy=plan.policy,
-            rewritten=plan.rewritten,
-            unplanned_peak_B=plan.unplanned_peak,
-            predicted_peak_B=plan.peak,
-            predicted_overhead=plan.overhead,
-            recompute_overhead=plan.recompute_time / base,
-            pack_overhead=plan.pack_time / base,
-            swap_overhead=plan.swap_time / base,
-            bound=plan.bound,
-            kept=Some.of(sizes.get("kept", ())),
-            recomputed=Some.of(sizes.get("recomputed", ())),
-            packed=Some.of(sizes.get("packed", ())),
-            packed_into_B=sum(problem.storages[s].bytes for op in packs for s in op.writes),
-            swapped=Some.of(sizes.get("swapped", ())),
-            swapped_B=plan.swapped_bytes,
-            updates=sum(len(plan.actions[o].ranks) for o in updates),
-            update_parts=len(updates),
-            planning_s=plan.seconds,
-            note=plan.note,
-        )
-
 
 @dataclass(frozen=True)
-class TrainingRun:
+class TrainingRun(Saved):
     """A run of `lowtide train`."""
+
+    FORMAT = "lowtide-training/2"
 
     model: str
     batch: tuple[str, ...]
@@ -164,12 +130,3 @@ class TrainingRun:
     def eager_peak_B(self) -> int | None:
         """The highest measured peak of eager training."""
         return max((step.eager_peak_B for step in self.steps if step.eager_peak_B is not None), default=None)
-
-    def save(self, path: Path) -> None:
-        """Write it as versioned JSON."""
-        save_record(self, path, version=FORMAT)
-
-    @classmethod
-    def load(cls, path: Path) -> "TrainingRun":
-        """Read back an equal record."""
-        return load_record(cls, path, version=FORMAT)

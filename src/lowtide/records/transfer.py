@@ -2,8 +2,16 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from lowtide.records.profile import TransferSample
+
+@dataclass(frozen=True, slots=True)
+class TransferSample:
+    """Measured transfer of `bytes` out of and into device memory."""
+
+    bytes: int
+    out_ms: float
+    in_ms: float
 
 
 def copy_ms(samples: Sequence[TransferSample], size: int) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""Records in, files out: CSV, JSON, PNG, HTML, GIF, traces."""
+"""What a profile, a plan or a training run looks like: CSV, PNG, GIF, traces, tables for the terminal."""

@@ -10,7 +10,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.ticker import LogLocator
 
 from lowtide.records.profile import ActivationRecord, Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.bars import horizontal_bars, nothing_to_show
 from lowtide.reporting.style import FAINT, PHASE_COLOURS, Scale, op_label, picture, rows_of, shorten
 from lowtide.units import format_bytes, format_ms

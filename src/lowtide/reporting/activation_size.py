@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from lowtide.records.profile import Profile
-from lowtide.records.words import Role
+from lowtide.records.vocabulary import Role
 from lowtide.reporting.bars import horizontal_bars, nothing_to_show
 from lowtide.reporting.module_groups import module_groups
 from lowtide.reporting.rank_axis import bar_widths, bins

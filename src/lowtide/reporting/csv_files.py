@@ -1,11 +1,9 @@
 """The tables: one CSV row per op, per activation and per aten op inside the optimizer."""
 
-import csv
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lowtide.files import writing
+from lowtide.files import write_csv
 from lowtide.records.profile import Profile
 
 NODE_COLUMNS = (
@@ -29,7 +27,7 @@ def write_node_stats(profile: Profile, path: Path) -> None:
         ]
         for op, layer in zip(profile.ops, profile.layer_of, strict=True)
     )
-    _write(path, NODE_COLUMNS, rows)
+    write_csv(path, NODE_COLUMNS, rows)
 
 
 def write_activation_stats(profile: Profile, path: Path) -> None:
@@ -42,7 +40,7 @@ def write_activation_stats(profile: Profile, path: Path) -> None:
         ]
         for a in profile.activations
     )
-    _write(path, ACTIVATION_COLUMNS, rows)
+    write_csv(path, ACTIVATION_COLUMNS, rows)
 
 
 def write_optimizer_stats(profile: Profile, path: Path) -> None:
@@ -52,20 +50,9 @@ def write_optimizer_stats(profile: Profile, path: Path) -> None:
         for op in profile.ops
         for inner in op.inner
     )
-    _write(path, OPTIMIZER_COLUMNS, rows)
+    write_csv(path, OPTIMIZER_COLUMNS, rows)
 
 
 def _ms(value: float) -> float:
     """To the nanosecond."""
     return round(value, 6)
-
-
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with (
-        writing(path) as temporary,
-        # A file name that is no valid Unicode may stand in `source`.
-        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-    ):
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(columns)
-        table.writerows(rows)

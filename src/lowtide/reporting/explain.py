@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from lowtide.records.step_plan import StepPlan
+from lowtide.forecast import Forecast
+from lowtide.records.step_plan import Act, StepPlan
 from lowtide.reporting.module_groups import module_groups
 from lowtide.units import format_bytes, format_ms
 
@@ -29,6 +30,7 @@ class _Row:
 
 def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
     """All of it as text."""
+    forecast = Forecast(plan)
     head = [
         f"{plan.step.model}, {plan.step.optimizer}, {'; '.join(plan.step.batch)}",
         f"budget            {format_bytes(plan.budget)} ({plan.budget:,} bytes)",
@@ -38,36 +40,36 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
         return (
             "\n".join([*head, "Everything fits as it is: nothing is rewritten, the step costs nothing extra."]) + "\n"
         )
-    head.append(f"peak, predicted   {format_bytes(plan.peak)} ({plan.peak:,} bytes)")
+    head.append(f"peak, predicted   {format_bytes(forecast.peak)} ({forecast.peak:,} bytes)")
     if measured_peak is not None:
         head.append(
             f"peak, measured    {format_bytes(measured_peak)} ({measured_peak:,} bytes), "
-            f"{measured_peak / plan.peak - 1:+.2%} of the prediction"
+            f"{measured_peak / forecast.peak - 1:+.2%} of the prediction"
         )
     base = plan.base_time or 1.0
     head += [
-        f"time, predicted   {plan.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
-        f"packing {plan.pack_time / base:.2%}, swapping {plan.swap_time / base:.2%}; "
+        f"time, predicted   {forecast.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
+        f"packing {plan.pack_time / base:.2%}, swapping {forecast.swap_time / base:.2%}; "
         f"no schedule takes less than {plan.bound:+.2%}",
         f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
         f"updates           {_updates(plan)}",
         *([f"signs             {_signs(plan)}"] if plan.signs else []),
-        *([f"swaps             {_swaps(plan)}"] if plan.swapped_bytes else []),
+        *([f"swaps             {_swaps(forecast)}"] if forecast.swapped_bytes else []),
         "",
     ]
-    at = plan.exact.ops[plan.exact_order[plan.timeline.peak_step]]
-    largest = [f"{plan.exact.storages[s].name or s} {format_bytes(size)}" for s, size in plan.timeline.alive[:4]]
+    at = plan.exact.ops[plan.exact_order[forecast.timeline.peak_step]]
+    largest = [f"{plan.exact.storages[s].name or s} {format_bytes(size)}" for s, size in forecast.timeline.alive[:4]]
     tail = [
         "",
-        f"At the predicted peak ({at.name}, step {plan.timeline.peak_step} of {len(plan.exact_order)}): residents "
-        f"{format_bytes(plan.timeline.resident)}, workspace {format_bytes(plan.timeline.workspace)}, "
-        f"alive {', '.join(largest)}" + (", ..." if len(plan.timeline.alive) > len(largest) else ""),
+        f"At the predicted peak ({at.name}, step {forecast.timeline.peak_step} of {len(plan.exact_order)}): residents "
+        f"{format_bytes(forecast.timeline.resident)}, workspace {format_bytes(forecast.timeline.workspace)}, "
+        f"alive {', '.join(largest)}" + (", ..." if len(forecast.timeline.alive) > len(largest) else ""),
     ]
     return "\n".join([*head, *_table(plan), *tail]) + "\n"
 
 
 def _updates(plan: StepPlan) -> str:
-    updates = [o for o in plan.order if plan.actions[o].act == "update"]
+    updates = [o for o in plan.order if plan.actions[o].act is Act.UPDATE]
     if len(updates) < 2:
         return "all parameters at the end, in one optimizer.step()"
     count = sum(len(plan.actions[o].ranks) for o in updates)
@@ -79,9 +81,9 @@ def _signs(plan: StepPlan) -> str:
     return f"{len(plan.signs)} ReLU results kept as signs, in {format_bytes(bits)} instead of {format_bytes(results)}"
 
 
-def _swaps(plan: StepPlan) -> str:
-    count = sum(fate.what == "swapped" for fate in plan.fates)
-    return f"{count} activations leave the device, at most {format_bytes(plan.swapped_bytes)} at once"
+def _swaps(forecast: Forecast) -> str:
+    count = sum(fate.what == "swapped" for fate in forecast.plan.fates)
+    return f"{count} activations leave the device, at most {format_bytes(forecast.swapped_bytes)} at once"
 
 
 def _table(plan: StepPlan) -> list[str]:
@@ -94,7 +96,7 @@ def _table(plan: StepPlan) -> list[str]:
         setattr(row, fate.what, getattr(row, fate.what) + plan.problem.storages[fate.storage].bytes)
     for o, count in plan.runs.items():
         row = rows.setdefault(group[o], _Row())
-        if plan.actions[o].act in ("pack", "unpack"):
+        if plan.actions[o].act in (Act.PACK, Act.UNPACK):
             row.pack_ms += count * plan.problem.times[o]
         elif not plan.problem.ops[o].optional:
             row.recompute_ms += (count - 1) * plan.problem.times[o]

@@ -1,13 +1,12 @@
 """Peak against time: the plans of a frontier as CSV and as a picture with the certified bound drawn in."""
 
 import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lowtide.errors import InputError, shortened
-from lowtide.files import write_text, writing
+from lowtide.files import write_csv, writing
 from lowtide.planning.policies import Plan
 
 CSV_NAME = "frontier.csv"
@@ -16,7 +15,9 @@ PNG_NAME = "frontier.png"
 
 def write_frontier(folder: Path, name: str, plans: Sequence[Plan]) -> None:
     """Write `frontier.csv` and `frontier.png` into `folder`."""
-    write_text(folder / CSV_NAME, _csv(plans))
+    columns = ("peak_bytes", "time", "overhead", "bound", "gap", "seconds", "steps")
+    rows = [(p.peak, p.time, p.overhead, p.bound, p.gap, round(p.seconds, 3), len(p.schedule.ops)) for p in plans]
+    write_csv(folder / CSV_NAME, columns, rows)
     with writing(folder / PNG_NAME) as temporary:
         _draw(temporary, name, plans)
 
@@ -48,16 +49,6 @@ def read_frontier(path: Path) -> tuple[FrontierPoint, ...]:
     if not points:
         raise InputError(f"{path} has no rows: make it again with `lowtide frontier`")
     return tuple(sorted(points, key=lambda point: point.peak_B))
-
-
-def _csv(plans: Sequence[Plan]) -> str:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["peak_bytes", "time", "overhead", "bound", "gap", "seconds", "steps"])
-    for plan in plans:
-        figures = (plan.time, plan.overhead, plan.bound, plan.gap, round(plan.seconds, 3))
-        table.writerow([plan.peak, *figures, len(plan.schedule.ops)])
-    return text.getvalue()
 
 
 def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:

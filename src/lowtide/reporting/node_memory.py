@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from lowtide.records.profile import Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.bars import horizontal_bars, nothing_to_show
 from lowtide.reporting.module_groups import module_groups
 from lowtide.reporting.rank_axis import bar_widths, bins, edges, mark_phases, phase_patches, point_at_peak

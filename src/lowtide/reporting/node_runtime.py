@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from lowtide.records.profile import OpRecord, Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.bars import horizontal_bars
 from lowtide.reporting.module_groups import module_groups
 from lowtide.reporting.rank_axis import bar_widths, bins, edges, mark_phases, phase_of_bin, phase_patches

@@ -7,8 +7,8 @@ from lowtide.planning.lanes import clock
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import instances
 from lowtide.records.profile import OpRecord, Profile
-from lowtide.records.step_plan import ActionRecord, StepPlan
-from lowtide.records.words import Phase, Role
+from lowtide.records.step_plan import Action, StepPlan
+from lowtide.records.vocabulary import Phase, Role
 from lowtide.reporting.step_memory import as_captured
 from lowtide.reporting.step_view import PROGRAM, UPDATE, Layer, Run, StepView
 from lowtide.reporting.style import ROLE_COLOURS, ROLE_WORDS, WORKSPACE_COLOUR
@@ -75,9 +75,7 @@ def _view(
     return StepView(title, _HOW, runs, _layers(plan, profile, problem, order, kinds))
 
 
-def _run(
-    name: str, kind: str, action: ActionRecord, record: OpRecord | None, lane: str, start: float, ms: float
-) -> Run:
+def _run(name: str, kind: str, action: Action, record: OpRecord | None, lane: str, start: float, ms: float) -> Run:
     op, phase = ("", "") if record is None else (record.op, record.phase.value)
     phase = Phase.OPTIMIZER.value if kind == UPDATE else phase
     return Run(name, op, action.module, action.source, phase, kind, lane, start, ms)

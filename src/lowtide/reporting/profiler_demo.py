@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from lowtide.records.profile import Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.animation import write_gif
 from lowtide.reporting.step_view import StepView, measured_view
 from lowtide.reporting.style import FAINT, INK, PHASE_COLOURS, Scale, batch_line, headed, how_measured, shorten

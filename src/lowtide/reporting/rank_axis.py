@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from lowtide.records.profile import OpRecord, Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.style import FAINT, INK, PHASE_COLOURS, Scale, shorten
 from lowtide.units import format_bytes
 

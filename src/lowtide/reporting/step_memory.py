@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from lowtide.forecast import Forecast
 from lowtide.planning.lanes import clock
 from lowtide.planning.problem import COMPUTE, Problem
 from lowtide.planning.simulate import simulate
@@ -23,27 +24,27 @@ _COLOURS = {"pack": _PACK, "unpack": _PACK, "offload": _SWAP, "prefetch": _SWAP}
 
 def draw_step_memory(plan: StepPlan, name: str, path: Path) -> None:
     """Both curves by the simulator, from the measured times and bytes that the plan was made from."""
-    step = plan.step
+    step, forecast = plan.step, Forecast(plan)
     lines = (
         f"{shorten('; '.join(step.batch), 120)}; optimizer: {shorten(step.optimizer, 60)}",
         f"predicted from measured ops; {step.device}, torch {step.torch}; policy {plan.policy}, "
-        f"predicted overhead {plan.overhead:+.1%}",
+        f"predicted overhead {forecast.overhead:+.1%}",
     )
     with framed(path, f"{shorten(name, 40)}: memory over one step", lines, (12, 5.6)) as figure:
         axes = figure.add_subplot()
-        bytes_, time = Scale.of_bytes(plan.unplanned_peak), Scale.of_ms(plan.timeline.time)
+        bytes_, time = Scale.of_bytes(plan.unplanned_peak), Scale.of_ms(forecast.timeline.time)
         captured = as_captured(plan)
         _curve(axes, captured, captured.program, _BEFORE, bytes_, time)
         if plan.rewritten:
             _curve(axes, plan.exact, plan.exact_order, _AFTER, bytes_, time, filled=True)
             _extra_runs(axes, plan, time)
-        axes.axhspan(0, plan.timeline.resident / bytes_.factor, color=_RESIDENT, zorder=3)
+        axes.axhspan(0, forecast.timeline.resident / bytes_.factor, color=_RESIDENT, zorder=3)
         axes.axhline(plan.budget / bytes_.factor, color=LIMIT_COLOUR, linewidth=1.4, linestyle="--")
         axes.set_ylim(0, 1.06 * max(plan.unplanned_peak, plan.budget) / bytes_.factor)
         axes.set_xlim(0, None)
         axes.set_xlabel(f"time ({time.unit})")
         axes.set_ylabel(bytes_.unit)
-        axes.legend(handles=_legend(plan), loc="upper left", bbox_to_anchor=(1.0, 1.0), labelcolor=INK)
+        axes.legend(handles=_legend(forecast), loc="upper left", bbox_to_anchor=(1.0, 1.0), labelcolor=INK)
 
 
 def as_captured(plan: StepPlan) -> Problem:
@@ -92,23 +93,22 @@ def _extra_runs(axes: Axes, plan: StepPlan, time: Scale) -> None:
             axes.axvspan(*span, ymin=low, ymax=low + 0.03, color=colour, linewidth=0.4, zorder=5)
 
 
-def _legend(plan: StepPlan) -> list[Line2D | Patch]:
+def _legend(forecast: Forecast) -> list[Line2D | Patch]:
+    plan = forecast.plan
     handles: list[Line2D | Patch] = [
         Line2D([], [], color=_BEFORE, label=f"as captured: {format_bytes(plan.unplanned_peak)}")
     ]
     if plan.rewritten:
-        handles.append(Line2D([], [], color=_AFTER, label=f"planned: {format_bytes(plan.peak)}"))
-    budget = f"budget: {format_bytes(plan.budget)}"
+        handles.append(Line2D([], [], color=_AFTER, label=f"planned: {format_bytes(forecast.peak)}"))
+    budget, resident = f"budget: {format_bytes(plan.budget)}", format_bytes(forecast.timeline.resident)
     handles += [
         Line2D([], [], color=LIMIT_COLOUR, linestyle="--", label=budget),
-        Patch(
-            color=_RESIDENT, label=f"always there: {format_bytes(plan.timeline.resident)}\n(parameters, state, batch)"
-        ),
+        Patch(color=_RESIDENT, label=f"always there: {resident}\n(parameters, state, batch)"),
     ]
     if plan.recompute_time:
         handles.append(Patch(color=_RECOMPUTE, label="recomputing (bottom edge)"))
     if plan.pack_time:
         handles.append(Patch(color=_PACK, label="packing, unpacking"))
-    if plan.swapped_bytes:
+    if forecast.swapped_bytes:
         handles.append(Patch(color=_SWAP, label="copies out and back"))
     return handles

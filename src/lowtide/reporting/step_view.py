@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from lowtide.planning.problem import COMPUTE
 from lowtide.records.profile import Profile
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.reporting.style import ROLE_COLOURS, ROLE_WORDS, WORKSPACE_COLOUR
 
 PROGRAM, UPDATE = "program", "update"

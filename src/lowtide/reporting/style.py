@@ -15,7 +15,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from lowtide.files import writing
 from lowtide.records.profile import Profile
-from lowtide.records.words import Phase, Role
+from lowtide.records.vocabulary import Phase, Role
 
 # Okabe and Ito's colours; what is always there is grey.
 PHASE_COLOURS = {Phase.FORWARD: "#0072B2", Phase.BACKWARD: "#D55E00", Phase.OPTIMIZER: "#009E73"}
@@ -35,6 +35,8 @@ ROLE_WORDS = {
 }
 WORKSPACE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#B00020"
+WITHOUT, WITH = "#0072B2", "#D55E00"
+"""Without a plan, and with one."""
 INK, FAINT = "#222222", "#666666"
 
 _SETTINGS: dict[Any, Any] = {

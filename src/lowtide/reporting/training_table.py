@@ -4,7 +4,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lowtide.records.training_run import PlanFigures, Some, TrainedStep, TrainingRun
+from lowtide.records.training_run import Amount, PlanFigures, TrainedStep, TrainingRun
 from lowtide.units import format_bytes, format_ms
 
 _NONE = "-"
@@ -37,7 +37,7 @@ def training_table(run: TrainingRun) -> Group:
     _peaks(table, run)
     if plan is not None:
         fates = (plan.kept, plan.recomputed, plan.packed, plan.swapped)
-        whole = Some(sum(some.count for some in fates), sum(some.bytes for some in fates))
+        whole = Amount(sum(some.count for some in fates), sum(some.bytes for some in fates))
         table.add_row("activations kept", _some(whole), _some(plan.kept), _share(plan.kept.bytes, whole.bytes))
         table.add_row("  recomputed", _NONE, _some(plan.recomputed), _share(plan.recomputed.bytes, whole.bytes))
         into = f"{_share(plan.packed.bytes, whole.bytes)}, kept in {format_bytes(plan.packed_into_B)}"
@@ -111,7 +111,7 @@ def _times_of(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
-def _some(some: Some) -> str:
+def _some(some: Amount) -> str:
     return f"{some.count:,}, {format_bytes(some.bytes)}" if some.count else _NONE
 
 

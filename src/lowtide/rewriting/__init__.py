@@ -1,1 +1,1 @@
-"""From a measured step to a planning problem, and from a schedule back to a step."""
+"""A schedule turned back into a step, and the proof that it is the same step."""

@@ -7,45 +7,43 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
-from lowtide.graph.packing import Packing
-from lowtide.graph.replay import generator_bytes, generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.swapping import SWAP_OPS, Swapping, arrive, offload, prefetch, release
-from lowtide.records.words import Purpose, Role
-from lowtide.rewriting.problem import Act, Fit
+from lowtide.graph.storing import Packing, Swapping
+from lowtide.kernels.effects import repeated_arguments
+from lowtide.kernels.replay import generator_bytes, generator_state, replay_form
+from lowtide.kernels.swap import SWAP_OPS, arrive, offload, prefetch, release
+from lowtide.records.step_plan import Act, Action
+from lowtide.records.vocabulary import Purpose, Role
 
 
-def rewrite(graph: StepGraph, fit: Fit, order: Sequence[int]) -> StepGraph:
-    """`graph` with its ops in `order`, which names ops of the problem; same nodes, same names, where they run once."""
+def rewrite(graph: StepGraph, actions: Sequence[Action], order: Sequence[int]) -> StepGraph:
+    """`graph` with its ops in `order`, which names `actions`; same nodes, same names, where they run once."""
     runs = [0] * len(graph.ops)
     for o in order:
-        if fit.actions[o].act is Act.RUN:
-            runs[fit.actions[o].ranks[0]] += 1
+        if actions[o].act is Act.RUN:
+            runs[actions[o].ranks[0]] += 1
     writer = _Writer(graph, runs)
+    packings = {packing.storage: packing for packing in graph.packings}
+    swappings = {swapping.storage: swapping for swapping in graph.swappings}
     for o in order:
-        action = fit.actions[o]
+        action = actions[o]
+        storage = -1 if action.storage is None else action.storage
         match action.act:
             case Act.RUN:
                 writer.run(graph.ops[action.ranks[0]])
             case Act.UPDATE:
                 writer.update([graph.ops[rank] for rank in action.ranks])
             case Act.PACK:
-                assert action.packing is not None
-                writer.pack(action.packing)
+                writer.pack(packings[storage])
             case Act.UNPACK:
-                assert action.packing is not None
-                writer.unpack(action.packing)
+                writer.unpack(packings[storage])
             case Act.OFFLOAD:
-                assert action.swapping is not None
-                writer.offload(action.swapping)
+                writer.offload(swappings[storage])
             case Act.RELEASE:
-                assert action.swapping is not None
-                writer.release(action.swapping)
+                writer.release(swappings[storage])
             case Act.PREFETCH:
-                assert action.swapping is not None
-                writer.prefetch(action.swapping)
+                writer.prefetch(swappings[storage])
     return writer.finish()
 
 

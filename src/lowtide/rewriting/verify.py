@@ -11,14 +11,14 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.errors import RewriteError
-from lowtide.graph import swapping
-from lowtide.graph.effects import repeated_arguments
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths
-from lowtide.graph.replay import generator_state, replay_form
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import update
-from lowtide.records.words import Purpose
+from lowtide.kernels import swap
+from lowtide.kernels.effects import repeated_arguments
+from lowtide.kernels.replay import generator_state, replay_form
+from lowtide.optimizer.update import update
+from lowtide.records.vocabulary import Purpose
 
 Value = tuple[str, ...]
 """What a name stands for: the old graph's node, its packed form, or the generator's state before a random op."""
@@ -101,23 +101,23 @@ class _Walk:
         """A value on its way out or in: whole, unchanged until it is out, not read until it is in."""
         first, *others = op.node.all_input_nodes
         match op.node.target:
-            case swapping.offload:
+            case swap.offload:
                 source = self._read(op, first)
                 if source[0] not in self.swappable or len(source) > 1:
                     raise self._wrong(op, f"sends {source[0]} away, which cannot be swapped")
                 self.leaving[first.name] = op.node.name
                 self._made(op, op.node, ("parked", *source))
-            case swapping.release:
+            case swap.release:
                 value = self._read(op, others[0])
                 if self._read(op, first) != ("parked", *value) or self.leaving.pop(others[0].name, None) != first.name:
                     raise self._wrong(op, "waits for another value than the one that it releases")
-            case swapping.prefetch:
+            case swap.prefetch:
                 parked = self._read(op, first)
                 if parked[0] != "parked":
                     raise self._wrong(op, "brings back what was not sent away")
                 self._made(op, op.node, parked[1:])
                 self.coming.add(self.place[op.node.name])
-            case swapping.arrive:
+            case swap.arrive:
                 if first.name not in self.values:
                     raise self._wrong(op, f"waits for {first.name}, which is not there")
                 if self.place[first.name] not in self.coming:

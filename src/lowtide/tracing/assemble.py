@@ -10,10 +10,10 @@ from torch._ops import OpOverload
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from lowtide.graph.effects import can_repeat, is_random, written_arguments
 from lowtide.graph.ops import Op, Storage, TensorMade
-from lowtide.graph.update import expected_state, update
-from lowtide.records.words import Phase, Purpose, Role
+from lowtide.kernels.effects import can_repeat, is_random, written_arguments
+from lowtide.optimizer.update import expected_state, update
+from lowtide.records.vocabulary import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
 
 

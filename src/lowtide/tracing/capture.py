@@ -14,8 +14,8 @@ from lowtide.errors import InputError, shown
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.graph.step_graph import Siblings, StepGraph
-from lowtide.graph.update import Micro, UpdateForm, parts, update
-from lowtide.records.words import Phase, Role
+from lowtide.optimizer.update import Micro, UpdateForm, parts, update
+from lowtide.records.vocabulary import Phase, Role
 from lowtide.tracing.assemble import InputTensor, assemble
 from lowtide.tracing.cleanup import (
     drop_aliases,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from lowtide.graph.effects import is_random, written_arguments
-from lowtide.graph.restride import restride, same_strides
+from lowtide.kernels.effects import is_random, written_arguments
+from lowtide.kernels.strides import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten

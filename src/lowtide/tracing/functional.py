@@ -11,8 +11,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lowtide.graph.draw import DRAWS, draw
-from lowtide.graph.restride import restride, same_strides
+from lowtide.kernels.draw import DRAWS, draw
+from lowtide.kernels.strides import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
 from lowtide.tracing.true_strides import correct_strides
 

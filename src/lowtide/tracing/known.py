@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from lowtide.graph.conditions import Call, Conditions, Question, Ref, answer_of
-from lowtide.graph.effects import is_random, written_arguments
-from lowtide.graph.sized import masked_select_of, nonzero_of
+from lowtide.kernels.effects import is_random, written_arguments
+from lowtide.kernels.sized import masked_select_of, nonzero_of
 
 aten = torch.ops.aten
 LARGEST = 1 << 25

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lowtide.errors import CaptureError
-from lowtide.records.words import Phase
+from lowtide.records.vocabulary import Phase
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.signature import Signature

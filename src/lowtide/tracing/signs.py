@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from lowtide.graph.packing import is_dense, pack_bits, sign_backward
-from lowtide.records.words import Phase
+from lowtide.kernels.packing import pack_bits, sign_backward
+from lowtide.kernels.strides import is_dense
+from lowtide.records.vocabulary import Phase
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten

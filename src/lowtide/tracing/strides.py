@@ -8,8 +8,8 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from lowtide.graph.draw import DRAWS
-from lowtide.graph.pure import pure_form
+from lowtide.kernels.draw import DRAWS
+from lowtide.kernels.strides import pure_form
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import CaptureError
-from lowtide.graph.eager import EagerCall, eager, eager_gradient
+from lowtide.kernels.eager import EagerCall, eager, eager_gradient
 from lowtide.tracing.source import user_line
 
 _PRODUCTS: set[Callable[..., Any]] = {torch.prod, Tensor.prod}

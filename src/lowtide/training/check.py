@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lowtide.device.swap.space import bytes_of
 from lowtide.errors import EagerMismatch
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger, Micro, same_bits
+from lowtide.optimizer.update import Ledger, Micro, same_bits
 from lowtide.tracing.loss import Loss
 from lowtide.training.sentinel import digest, first_difference, gradient_digests, loss_of, nothing_changes
 from lowtide.training.undo import changed_buffers

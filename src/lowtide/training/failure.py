@@ -3,7 +3,7 @@
 from lowtide.graph.ops import Op
 from lowtide.graph.program import FILE_NAME
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger
+from lowtide.optimizer.update import Ledger
 
 _NAMED = 5
 

@@ -1,31 +1,27 @@
 """One kind of step made to fit: captured, measured, planned, rewritten, verified."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
+from functools import cached_property
 
 from lowtide.device.chosen_kernels import warn_of_chosen_kernels
 from lowtide.errors import LowtideError, PlanMismatch, shortened
-from lowtide.graph.batch_form import BatchForm
+from lowtide.forecast import Forecast
 from lowtide.graph.ops import Op
-from lowtide.graph.packing import make_tables
-from lowtide.graph.program import arguments_text
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Micro, UpdateForm, describe
+from lowtide.graph.storing import make_tables
+from lowtide.optimizer.update import Micro
 from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import ActionRecord, Identity, StepPlan
-from lowtide.records.words import Purpose
-from lowtide.rewriting.estimate import estimate
-from lowtide.rewriting.problem import Act, Action, Fit, Lanes, problem_of, with_states, without_idle_runs
+from lowtide.records.step_plan import StepPlan
+from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
-from lowtide.units import format_bytes, parse_bytes
+from lowtide.training.identity import identity
+from lowtide.units import format_bytes
 
 Say = Callable[[str], None]
 
@@ -39,16 +35,21 @@ class Planned:
     """What runs: the captured graph, or the rewritten one."""
     plan: StepPlan | None
 
+    @cached_property
+    def predicted_peak(self) -> int | None:
+        """Bytes, by the simulator; None without a plan."""
+        return None if self.plan is None else Forecast(self.plan).peak
+
 
 class BudgetUnreachable(BudgetInfeasible):
     """The budget cannot be met: by how much, because of what, and what would help."""
 
-    def __init__(self, cause: BudgetInfeasible, graph: StepGraph, fit: Fit) -> None:
+    def __init__(self, cause: BudgetInfeasible, graph: StepGraph, step: StepProblem) -> None:
         self.budget, self.floor, self.proven, self.blockers = cause.budget, cause.floor, cause.proven, cause.blockers
         self.workspace = cause.workspace
         things = [(size, _storage_name(graph, s)) for s, size in cause.blockers if s < len(graph.storages)]
-        things += [(cause.workspace[1], _workspace_name(graph, fit, cause.workspace[0])), (fit.states, _STATES)]
-        resident = fit.problem.resident_bytes - fit.states
+        things += [(cause.workspace[1], _workspace_name(graph, step, cause.workspace[0])), (step.states_B, _STATES)]
+        resident = step.problem.resident_bytes - step.states_B
         how = "no plan can fit the step into" if cause.proven else "no plan was found that fits the step into"
         helps = "a smaller batch"
         if resident > cause.budget:
@@ -71,10 +72,10 @@ def _storage_name(graph: StepGraph, storage: int) -> str:
     return graph.storages[storage].name + ("" if maker is None else _place(graph.ops[maker]))
 
 
-def _workspace_name(graph: StepGraph, fit: Fit, name: str) -> str:
+def _workspace_name(graph: StepGraph, step: StepProblem, name: str) -> str:
     """What takes the workspace: the op of the graph and its place, where the problem's op called `name` stands for
     one."""
-    ranks = [action.ranks for op, action in zip(fit.problem.ops, fit.actions, strict=True) if op.name == name]
+    ranks = [action.ranks for op, action in zip(step.problem.ops, step.actions, strict=True) if op.name == name]
     if not ranks or not ranks[0]:
         return f"the workspace of {name}"
     op = graph.ops[ranks[0][0]]
@@ -83,62 +84,6 @@ def _workspace_name(graph: StepGraph, fit: Fit, name: str) -> str:
 
 def _place(op: Op) -> str:
     return f" ({op.module or 'root'}, {op.source})"
-
-
-def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
-    """Which step this is; without `numbers`, whatever the floats among its arguments are."""
-    digest = hashlib.sha256()
-    for op in graph.ops:
-        made = ", ".join(f"{made}@{made.storage}" for made in op.outputs)
-        arguments = arguments_text(op.node, {}) if numbers else _without_numbers((op.node.args, op.node.kwargs))
-        digest.update(f"{op.name} {op.op}({arguments}) {op.reads} -> {made}\n".encode())
-    for storage in graph.storages:
-        digest.update(f"{storage.bytes} {storage.resident}\n".encode())
-    return Identity(
-        model=type(graph.model).__name__,
-        optimizer=describe(graph.optimizer),
-        batch=batch_lines(graph.form),
-        device=graph.device.type,
-        torch=str(torch.__version__),
-        ending=_ending(graph.ending),
-        graph=digest.hexdigest(),
-    )
-
-
-def _without_numbers(value: Any) -> str:
-    if isinstance(value, float):
-        return "#"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_without_numbers, value))}]"
-    if isinstance(value, Mapping):
-        return _without_numbers([x for pair in value.items() for x in pair])
-    return str(value)
-
-
-def taken_over(
-    traced: Traced, graphs: Mapping[Micro, StepGraph], others: Mapping[Micro, Planned]
-) -> dict[Micro, Planned] | None:
-    """The plans of `others` for `graphs`, where these differ from their steps in numbers alone; None where not."""
-    steps = {}
-    for kind, graph in graphs.items():
-        plan = others[kind].plan
-        if plan is None:
-            return None
-        if plan.signs:
-            graph = traced.finish(graph.ending, signs=True)
-        if identity(graph, numbers=False) != identity(others[kind].captured, numbers=False):
-            return None
-        steps[kind] = apply_plan(graph, replace(plan, step=identity(graph)))
-    return steps
-
-
-def batch_lines(form: BatchForm) -> tuple[str, ...]:
-    """One line per tensor of a batch."""
-    return tuple(f"{path}: {leaf}" for path, leaf in zip(form.tensor_paths, form.tensor_leaves, strict=True))
-
-
-def _ending(ending: UpdateForm) -> str:
-    return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")
 
 
 @dataclass(frozen=True)
@@ -158,57 +103,64 @@ def make_plan(
     time_limit: float,
     say: Say,
     lanes: Lanes | None = None,
-    again: bool = True,
+    recompute: bool = True,
 ) -> tuple[StepGraph, StepPlan]:
     """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
 
     Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
-    With `lanes` values can be swapped; without `again` nothing is recomputed or packed.
+    With `lanes` values can be swapped; without `recompute` nothing is made again or packed.
     """
     late = problem_of(plain.graph, plain.profile, early=False)
-    taken = simulate(late.problem, late.problem.program).peak - late.states
+    taken = simulate(late.problem, late.problem.program).peak - late.states_B
     unplanned = max(taken, _measured_peak(plain.graph, plain.profile))
     if unplanned <= budget:
         return plain.graph, _step_plan(plain.graph, late, None, budget, name, unplanned)
     variants = [variant for variant in (plain, signs) if variant]
-    fits = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, again=again)) for v in variants]
-    base = fits[0][1].problem.base_time
+    problems = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, recompute=recompute)) for v in variants]
+    base = problems[0][1].problem.base_time
     found: list[tuple[StepGraph, StepPlan]] = []
-    failed: list[tuple[BudgetInfeasible, StepGraph, Fit]] = []
-    for graph, fit in fits:
+    failed: list[tuple[BudgetInfeasible, StepGraph, StepProblem]] = []
+    for graph, step in problems:
         try:
-            plan = policy(name).plan(fit.problem, budget, time_limit=time_limit / len(fits), progress=say)
+            plan = policy(name).plan(step.problem, budget, time_limit=time_limit / len(problems), progress=say)
         except BudgetInfeasible as infeasible:
-            failed.append((infeasible, graph, fit))
+            failed.append((infeasible, graph, step))
             continue
-        more = fit.problem.base_time - base
-        found.append((graph, _step_plan(graph, fit, plan, budget, name, unplanned, signs_time=more)))
+        more = step.problem.base_time - base
+        found.append((graph, _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more)))
     if not found:
-        cause, graph, fit = min(failed, key=lambda entry: entry[0].floor)
+        cause, graph, step = min(failed, key=lambda entry: entry[0].floor)
         cause.proven = all(other.proven for other, *_ in failed)
-        raise BudgetUnreachable(cause, graph, fit)
-    return min(found, key=lambda entry: entry[1].timeline.time)
+        raise BudgetUnreachable(cause, graph, step)
+    return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
 
 
 def _step_plan(
-    graph: StepGraph, fit: Fit, plan: Plan | None, budget: int, name: str, unplanned: int, *, signs_time: float = 0.0
+    graph: StepGraph,
+    step: StepProblem,
+    plan: Plan | None,
+    budget: int,
+    name: str,
+    unplanned: int,
+    *,
+    signs_time: float = 0.0,
 ) -> StepPlan:
     """The record of `plan`, or of nothing to do; overheads are shares of the captured step, without signs."""
-    order, bound, seconds, note = fit.problem.program, 0.0, 0.0, "everything fits as it is"
+    order, bound, seconds, note = step.problem.program, 0.0, 0.0, "everything fits as it is"
     if plan is not None:
-        order = without_idle_runs(fit.problem, plan.schedule.ops)
+        order = without_idle_runs(step.problem, plan.schedule.ops)
         bound, seconds, note = plan.bound, plan.seconds, plan.note
     if graph.signs:
-        bound = (1 + bound) * fit.problem.base_time / (fit.problem.base_time - signs_time) - 1
-    exact, exact_order = with_states(fit, order)
+        bound = (1 + bound) * step.problem.base_time / (step.problem.base_time - signs_time) - 1
+    exact, exact_order = with_states(step, order)
     return StepPlan(
         step=identity(graph),
         budget=budget,
         policy=name,
         unplanned_peak=unplanned,
         rewritten=plan is not None,
-        problem=fit.problem,
-        actions=tuple(_record(graph, action) for action in fit.actions),
+        problem=step.problem,
+        actions=step.actions,
         activations=tuple(uses.storage for uses in graph.activations),
         order=tuple(order),
         exact=exact,
@@ -221,68 +173,9 @@ def _step_plan(
     )
 
 
-WORTH = 0.01
-"""Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
-
-
-def is_worth_planning(signs: StepGraph, plain: StepGraph) -> bool:
-    """Would keeping signs instead of ReLU results save enough to plan that variant of `plain` as well?"""
-    saved = sum(signs.storages[result].bytes for result in signs.signs.values())
-    return saved > WORTH * (max(plain.live_bytes) - plain.resident_bytes)
-
-
-ROOM = 0.9
-"""Share of a budget that is filled by guess, while nothing is measured yet."""
-
-
-def provisional(graph: StepGraph, signs: StepGraph | None, budget: int | str, *, say: Say) -> StepGraph | None:
-    """`graph` rewritten by guess to stay well inside `budget`, to be measured that way; None where it fits as it is.
-
-    Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes.
-    """
-    guess = estimate(graph)
-    wanted = int(ROOM * parse_bytes(budget, whole=guess.step_peak_B))
-    if guess.step_peak_B <= wanted:
-        return None
-    if signs is not None:
-        graph, guess = signs, estimate(signs)
-    fit = problem_of(graph, guess)
-    say("a first guess")
-    try:
-        order = policy("optimal").plan(fit.problem, wanted, time_limit=_GUESSING).schedule.ops
-    except BudgetInfeasible as infeasible:
-        order = _near_the_floor(graph, fit, infeasible)
-    rewritten = rewrite(graph, fit, without_idle_runs(fit.problem, order))
-    verify(graph, rewritten)
-    return rewritten
-
-
-def _near_the_floor(graph: StepGraph, fit: Fit, infeasible: BudgetInfeasible) -> tuple[int, ...]:
-    """An order close to the least peak that was found: a search that is short may miss the one that reached it."""
-    for share in (1.0, 1.05, 1.15, 1.4):
-        try:
-            return policy("optimal").plan(fit.problem, int(share * infeasible.floor), time_limit=_GUESSING).schedule.ops
-        except BudgetInfeasible:
-            continue
-    raise BudgetUnreachable(infeasible, graph, fit) from None
-
-
-_GUESSING = 3.0
-"""Seconds for a plan by guess."""
-
-
 def _measured_peak(graph: StepGraph, profile: Profile) -> int:
     """What a plain run took, where the profile is of this very step."""
     return profile.step_peak_B if graph.ending.micro == "only" else 0
-
-
-def _record(graph: StepGraph, action: Action) -> ActionRecord:
-    value = action.packing or action.swapping
-    if value is not None:
-        maker = graph.ops[graph.storages[value.storage].maker or 0]
-        return ActionRecord(action.act, (), value.storage, maker.module, maker.source)
-    op = graph.ops[action.ranks[0]]
-    return ActionRecord(action.act, action.ranks, None, op.module, op.source)
 
 
 def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str | None = None) -> Planned:
@@ -304,21 +197,26 @@ def apply_plan(graph: StepGraph, plan: StepPlan, *, where: str | None = None) ->
 def _applied(graph: StepGraph, plan: StepPlan) -> Planned:
     if not plan.rewritten:
         return Planned(graph, graph, plan)
-    packings = {packing.storage: packing for packing in graph.packings}
-    swappings = {swapping.storage: swapping for swapping in graph.swappings}
-
-    def action(record: ActionRecord) -> Action:
-        act, s = Act(record.act), record.storage
-        if act in (Act.PACK, Act.UNPACK):
-            return Action(act, packing=packings[s or 0])
-        if act in (Act.OFFLOAD, Act.RELEASE, Act.PREFETCH):
-            return Action(act, swapping=swappings[s or 0])
-        return Action(act, record.ranks)
-
-    actions = tuple(action(record) for record in plan.actions)
-    rewritten = rewrite(graph, Fit(plan.problem, actions, 0), plan.order)
+    rewritten = rewrite(graph, plan.actions, plan.order)
     verify(graph, rewritten)
     make_tables(rewritten.ops, graph.device)
     again = (op for op in rewritten.ops if op.purpose is Purpose.RECOMPUTE and op.outputs)
     warn_of_chosen_kernels((op.op for op in again if "float" in op.outputs[0].dtype), graph.device)
     return Planned(graph, rewritten, plan)
+
+
+def taken_over(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], others: Mapping[Micro, Planned]
+) -> dict[Micro, Planned] | None:
+    """The plans of `others` for `graphs`, where these differ from their steps in numbers alone; None where not."""
+    steps = {}
+    for kind, graph in graphs.items():
+        plan = others[kind].plan
+        if plan is None:
+            return None
+        if plan.signs:
+            graph = traced.finish(graph.ending, signs=True)
+        if identity(graph, numbers=False) != identity(others[kind].captured, numbers=False):
+            return None
+        steps[kind] = apply_plan(graph, replace(plan, step=identity(graph)))
+    return steps

@@ -13,11 +13,11 @@ from torch.nn.modules import module as module_hooks
 from torch.utils import _pytree as pytree
 
 from lowtide.errors import InputError
-from lowtide.graph.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.graph.program import prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger
-from lowtide.records.words import Phase
+from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
+from lowtide.optimizer.update import Ledger
+from lowtide.records.vocabulary import Phase
 from lowtide.tracing.loss import Loss
 from lowtide.training.undo import Undo
 from lowtide.watching.holders import Holder, TensorForm

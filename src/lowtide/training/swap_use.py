@@ -4,29 +4,30 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from lowtide.device.swap import SwapSpace, measure, measure_drag, open_space
+from lowtide.device.swap import SwapSpace, Tier, measure_copies, measure_slowdown, open_space, usual_tier
 from lowtide.errors import InputError, shown
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
-from lowtide.records.profile import Profile, TransferSample
+from lowtide.profiling.problem import Lanes
+from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
-from lowtide.rewriting.problem import Lanes
+from lowtide.records.transfer import TransferSample
 from lowtide.training.undo import undo_bytes
 
 log = logging.getLogger(__name__)
 
-WAYS = ("off", "disk", "host", "auto")
+CHOICES = ("off", "disk", "host", "auto")
 LEAST_BYTES = 2**18
 """A smaller value is not worth a copy."""
 
 
 def check_swap(swap: str, folder: Path | None) -> None:
     """Refuse what cannot be meant."""
-    if swap not in WAYS:
-        raise InputError(f"swap must be one of {', '.join(WAYS)}, not {shown(swap)}")
+    if swap not in CHOICES:
+        raise InputError(f"swap must be one of {', '.join(CHOICES)}, not {shown(swap)}")
     if folder is not None and swap in ("off", "host"):
         raise InputError(
             f"a folder to swap into is for swapping to disk, but swap is {shown(swap)}: choose disk or auto"
@@ -42,7 +43,7 @@ class SwapUse:
         self.folder = folder
         self.space: SwapSpace | None = None
         self._samples: tuple[TransferSample, ...] = ()
-        self._drag = 0.0
+        self._slowdown = 0.0
 
     def lanes(self, graph: StepGraph) -> Lanes | None:
         """How values of `graph` can leave the device; None where they shall not, or where that saves nothing."""
@@ -71,14 +72,14 @@ class SwapUse:
         assert self.space is not None
         if not self._samples:
             largest = max((storage.bytes for storage in profile.storages if not storage.resident), default=0)
-            self._samples = tuple(TransferSample(s.bytes, s.out_ms, s.in_ms) for s in measure(self.space, largest))
-            self._drag = measure_drag(self.space)
-        return replace(profile, transfer=self._samples, transfer_tier=self.space.kind, transfer_drag=self._drag)
+            self._samples = measure_copies(self.space, largest)
+            self._slowdown = measure_slowdown(self.space)
+        return replace(profile, transfer=self._samples, transfer_tier=self.space.kind, transfer_drag=self._slowdown)
 
     def make_room(self, plans: Iterable[StepPlan], device: torch.device) -> None:
         """Room for all that these plans have off the device at once; before any step, so that a full disk is no
         surprise. Where nothing is swapped, the space is closed."""
-        room = max((plan.swapped_bytes for plan in plans), default=0)
+        room = max((Forecast(plan).swapped_bytes for plan in plans), default=0)
         if room:
             self.open(device).reserve(room)
         else:
@@ -90,12 +91,12 @@ class SwapUse:
             self.space.close()
             self.space = None
 
-    def _tier(self, device: torch.device) -> Literal["disk", "host"] | None:
+    def _tier(self, device: torch.device) -> Tier | None:
         match self.swap:
             case "off":
                 return None
             case "auto":
-                return "host" if device.type == "cuda" else "disk"
+                return usual_tier(device)
             case "disk":
                 return "disk"
             case _:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
@@ -12,40 +12,31 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, meter_for
-from lowtide.errors import EagerMismatch, InputError, PlanMismatch, shown
+from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.graph.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
-from lowtide.planning.policies import policy as find_policy
-from lowtide.profiling.profile import profile
-from lowtide.profiling.signs import sign_profiles
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
-from lowtide.tracing.lifting import Numbers, lift, numbers_of
+from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
 from lowtide.tracing.source import user_line
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
-from lowtide.training.planned import (
-    Planned,
-    Variant,
-    apply_plan,
-    batch_lines,
-    identity,
-    is_worth_planning,
-    make_plan,
-    provisional,
-    taken_over,
-)
+from lowtide.training.identity import identity
+from lowtide.training.options import Options
+from lowtide.training.pipeline import StageTimes, plan_steps
+from lowtide.training.planned import Planned, apply_plan, taken_over
+from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, progress_bar
 from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
 from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
-from lowtide.units import format_bytes, parse_bytes
-from lowtide.watching.guards import Change, Guards
-from lowtide.watching.settings import Settings, change, optimizer_settings
+from lowtide.units import format_bytes
+from lowtide.watching.guards import Change
+from lowtide.watching.settings import optimizer_settings
 from lowtide.watching.tracked import Tracked
 from lowtide.watching.values import ANY
 
@@ -53,62 +44,12 @@ log = logging.getLogger(__name__)
 
 REMEMBERED = 8
 """Batch forms and settings whose graphs and plans are kept; the one used longest ago makes room."""
-PLANNING_STEPS = 3.0
-"""Planning may take as long as this many steps, within reason."""
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 
 
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
-
-
-@dataclass
-class _Case:
-    """Everything made for one form of batch in one state of the world."""
-
-    form: BatchForm
-    guards: Guards
-    optimizer: Settings
-    numbers: Numbers
-    """Of the traced graph: what a later trace is compared with."""
-    gradients: tuple[str, ...]
-    """Names of the parameters that get one."""
-    steps: dict[Micro, Planned]
-    profile: Profile | None
-    compared: set[Micro] = field(default_factory=set)
-    """Kinds of step whose measured peak was held against the predicted one."""
-    exceeded: set[Micro] = field(default_factory=set)
-    """Kinds of step that were over the budget, which was said."""
-    calls: int = 0
-
-    def mismatch(self, form: BatchForm, optimizer: Settings, batch: Any) -> "Change | None":
-        """Why this case is not the one for `batch` now; None where it is."""
-        if self.form != form:
-            return Change("the form of the batch")
-        name = change(self.optimizer, optimizer)
-        if name is not None:
-            return Change(name)
-        changed = self.guards.changed()
-        if changed is not None:
-            return changed
-        conditions = next(iter(self.steps.values())).graph.conditions
-        looked = conditions.first_difference(form.tensors(batch))
-        return None if looked is None else Change(f"what the step sees in the batch at {looked.source}")
-
-
-class _Watch:
-    """Seconds by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._before = perf_counter()
-
-    def note(self, stage: str) -> None:
-        """A stage has ended."""
-        now = perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
-        self._before = now
 
 
 @dataclass
@@ -146,8 +87,9 @@ def train_step(
     training. `budget` is the peak of the whole step, parameters and optimizer state included: bytes, "4GiB", or "60%"
     of what the step takes without a plan; None leaves the step as it is. With `accumulate=k` every call is a
     micro-step, and the parameters move at every k-th. `clip_grad_norm` clips the norm of all gradients before that.
-    `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` is the planner's,
-    in seconds (about three steps by default). `progress` shows a bar; None does where the output is a terminal.
+    `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` bounds all planning
+    in seconds; by default a plan may take about three steps. `progress` shows a bar; None does where the output is a
+    terminal.
     `swap` lets values leave the device where that is cheaper than making them again: "disk" for models on the CPU (in
     `swap_dir`, by default the folder for temporary files), "host" memory for those on a GPU, "auto" for either.
     A forward that changes something in Python is refused; `side_effects="ignore"` says that it does not matter, and
@@ -155,86 +97,50 @@ def train_step(
     the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
     `sentinel` is False for never, or a number for every so many steps.
     """
-    return TrainStep(
-        model,
-        optimizer,
-        batch,
-        loss,
-        budget=budget,
-        policy=policy,
-        clip_grad_norm=clip_grad_norm,
-        accumulate=accumulate,
-        plan=plan,
-        time_limit=time_limit,
-        progress=progress,
-        swap=swap,
-        swap_dir=swap_dir,
-        side_effects=side_effects,
-        sentinel=sentinel,
+    options = Options(
+        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel)
     )
+    return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
 
 class TrainStep:
     """A training step inside a budget; see `train_step`. `print(step)` shows the plan."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        batch: Any,
-        loss: Loss | None,
-        *,
-        budget: int | str | None,
-        policy: str,
-        clip_grad_norm: float | None,
-        accumulate: int,
-        plan: str | Path | None,
-        time_limit: float | None,
-        progress: bool | None,
-        swap: str,
-        swap_dir: str | Path | None,
-        side_effects: str,
-        sentinel: bool | int,
+        self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
     ) -> None:
-        _check_options(budget, policy, clip_grad_norm, accumulate, time_limit)
         self.model = model
         self.optimizer = optimizer
         self.loss = loss
-        self.budget = budget
-        self.policy = policy
-        self.clip_grad_norm = clip_grad_norm
-        self.accumulate = accumulate
+        self.options = options
         self.last = Measured()
         self.checks = Watched()
         """What comparing with eager has cost so far."""
-        self._is_checked = check_schedule(sentinel)
-        self._side_effects = side_effects
+        self._is_checked = check_schedule(options.sentinel)
         self._captures: dict[str, int] = {}
         """How often each changed value has led to a capture."""
-        self._swap = SwapUse(swap, None if swap_dir is None else Path(swap_dir))
-        self._time_limit = time_limit
-        self._progress = progress
+        self._swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
         self._done = 0
         """Micro-steps since the parameters last moved."""
-        self._cases: list[_Case] = []
-        self._newest = self._make(batch, None if plan is None else Path(plan))
-        self._cases.append(self._newest)
+        self._prepared: list[Prepared] = []
+        self._newest = self._make(batch, plan)
+        self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
         refuse_ranks(user_line())
-        case = self._case(batch)
+        prepared = self._prepared_for(batch)
         kind = self._kind()
-        step = case.steps[kind]
+        step = prepared.steps[kind]
         tensors = step.graph.form.tensors(batch)
         ledger = Ledger(self.optimizer, space=self._swap.space)
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
-        case.calls += 1
-        is_checked = self._is_checked(case.calls)
+        prepared.calls += 1
+        is_checked = self._is_checked(prepared.calls)
         undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
-        measures = self._meter.free or kind not in case.compared
+        measures = self._meter.free or kind not in prepared.compared
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
         complete = bool(self.optimizer.state) or not step.graph.has_state
         taken, started = None, False
@@ -266,9 +172,9 @@ class TrainStep:
         finally:
             if started:
                 taken = self._meter.stop()
-        self._done = (self._done + 1) % self.accumulate
+        self._done = (self._done + 1) % self.options.accumulate
         self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
-        self._compare(case, kind, complete=complete)
+        self._compare(prepared, kind, complete=complete)
         return result
 
     @property
@@ -290,13 +196,13 @@ class TrainStep:
     @property
     def seconds(self) -> dict[str, float]:
         """What the newest capture and its planning took, stage by stage."""
-        return dict(self._watch.seconds)
+        return dict(self._times.seconds)
 
     @property
     def predicted_peak(self) -> int | None:
         """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
-        peaks = [step.plan.peak for step in self._newest.steps.values() if step.plan is not None]
-        return max(peaks, default=None)
+        peaks = [step.predicted_peak for step in self._newest.steps.values()]
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     @property
     def measured_peak(self) -> int | None:
@@ -322,7 +228,7 @@ class TrainStep:
         """
         if self._done:
             raise InputError("a check between micro-steps would lose their gradients: check before the first of them")
-        step = self._case(batch).steps[self._kind()]
+        step = self._prepared_for(batch).steps[self._kind()]
         return check_step(
             step.graph,
             step.captured,
@@ -352,18 +258,18 @@ class TrainStep:
     @property
     def _step(self) -> Planned:
         steps = self._newest.steps
-        return steps[Micro.ONLY] if self.accumulate == 1 else steps[Micro.LAST]
+        return steps[Micro.ONLY] if self.options.accumulate == 1 else steps[Micro.LAST]
 
     @property
     def _graph(self) -> StepGraph:
         return self._step.graph
 
     def _kind(self) -> Micro:
-        if self.accumulate == 1:
+        if self.options.accumulate == 1:
             return Micro.ONLY
         if self._done == 0:
             return Micro.FIRST
-        return Micro.LAST if self._done == self.accumulate - 1 else Micro.NEXT
+        return Micro.LAST if self._done == self.options.accumulate - 1 else Micro.NEXT
 
     def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
         """The loss by the user's own code, with what that took.
@@ -390,43 +296,43 @@ class TrainStep:
                         format_bytes(before + taken.peak),
                     )
 
-    def _case(self, batch: Any) -> _Case:
+    def _prepared_for(self, batch: Any) -> Prepared:
         """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
         form = BatchForm.of(batch)
         refuse_arrays(form)
         now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
         why: Change | None = None
-        for case in reversed(self._cases):
-            mismatch = case.mismatch(form, now, batch)
+        for prepared in reversed(self._prepared):
+            mismatch = prepared.mismatch(form, now, batch)
             if mismatch is None:
-                self._refuse_midway(case, why)
-                if case is not self._newest:
-                    self._cases.remove(case)
-                    self._cases.append(case)
-                    self._newest = case
-                return case
+                self._refuse_midway(prepared, why)
+                if prepared is not self._newest:
+                    self._prepared.remove(prepared)
+                    self._prepared.append(prepared)
+                    self._newest = prepared
+                return prepared
             why = why or mismatch
         assert why is not None
         self._tell(why, form)
-        case = self._make(batch, None, why)
-        self._refuse_midway(case, why)
-        self._cases.append(case)
-        if len(self._cases) > REMEMBERED:
+        prepared = self._make(batch, None, why)
+        self._refuse_midway(prepared, why)
+        self._prepared.append(prepared)
+        if len(self._prepared) > REMEMBERED:
             log.warning("more than %d forms of step are in use: the oldest is forgotten", REMEMBERED)
-            del self._cases[0]
-        self._newest = case
-        return case
+            del self._prepared[0]
+        self._newest = prepared
+        return prepared
 
-    def _refuse_midway(self, case: _Case, why: Change | None) -> None:
+    def _refuse_midway(self, prepared: Prepared, why: Change | None) -> None:
         """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
-        if self._done and case.gradients != self._newest.gradients:
+        if self._done and prepared.gradients != self._newest.gradients:
             raise InputError(
                 f"{why} between two micro-steps, and other parameters have gradients now: change it after the call "
                 "that moves the parameters"
             )
 
     def _tell(self, why: Change, form: BatchForm) -> None:
-        log.warning("%s: lowtide captures the step anew for %s", why, "; ".join(batch_lines(form)))
+        log.warning("%s: lowtide captures the step anew for %s", why, "; ".join(form.lines))
         count = self._captures[why.name] = self._captures.get(why.name, 0) + 1
         if count == OFTEN and why.holder is not None:
             log.warning(
@@ -440,7 +346,7 @@ class TrainStep:
         """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
 
         def plain() -> Traced:
-            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self._side_effects)
+            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self.options.side_effects)
 
         if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
             return plain()
@@ -457,68 +363,40 @@ class TrainStep:
         log.info("%s is read anew at every step from now on", why.name)
         return traced
 
-    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> _Case:
-        plans = None if saved is None else PlanFile.load(saved)
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> Prepared:
+        file = None if saved is None else PlanFile.load(saved)
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
-            watch = self._watch = _Watch()
+            times = self._times = StageTimes()
             traced = self._trace(batch, why)
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
             graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
-            watch.note("capture")
-            if plans is not None:
-                steps = self._from_file(traced, graphs, plans, saved)
+            times.note("capture")
+            if file is not None:
+                steps = self._from_file(traced, graphs, file, saved)
                 self._make_room(steps)
-                return _case_of(traced, now, steps, None)
-            if self.budget is None:
-                return _case_of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
-            same = [c for c in self._cases if c.optimizer == now and c.guards.settings == traced.guards.settings]
-            for case in reversed(same):
+                return Prepared.of(traced, now, steps, None)
+            if self.options.budget is None:
+                return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
+            same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
+            for prepared in reversed(same):
                 # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
-                again = taken_over(traced, graphs, case.steps)
+                again = taken_over(traced, graphs, prepared.steps)
                 if again is not None:
-                    return _case_of(traced, now, again, case.profile)
-            whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, self.clip_grad_norm))
-            signed = traced.finish(whole.ending, signs=True) if traced.signs else None
-            if signed is not None and not is_worth_planning(signed, whole):
-                signed = None
-            through = provisional(whole, signed, self.budget, say=bar.planning)
-            watch.note("guess")
-            measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
-            watch.note("measure")
-            budget = parse_bytes(self.budget, whole=max(measured.peak_B, measured.step_peak_B))
-            limit = self._time_limit or min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
-            lanes = self._swap.lanes(whole)
-            if lanes is not None:
-                bar.say("measure, swapping")
-                measured = self._swap.measured(measured)
-                watch.note("measure swapping")
-            with_signs = measured
-            if signed is not None:
-                measured, with_signs = sign_profiles(measured, signed)
-            steps = {}
-            for kind, graph in graphs.items():
-                variant = None
-                if signed is not None:
-                    variant = Variant(traced.finish(graph.ending, signs=True), with_signs)
-                plain = Variant(graph, measured)
-                chosen, plan = make_plan(
-                    plain, variant, budget, name=self.policy, time_limit=limit, say=bar.planning, lanes=lanes
-                )
-                watch.note("plan")
-                steps[kind] = apply_plan(chosen, plan)
-                watch.note("rewrite")
-        if not any(step.plan is not None and step.plan.rewritten for step in steps.values()):
-            log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(budget))
+                    return Prepared.of(traced, now, again, prepared.profile)
+            steps, measured = plan_steps(traced, graphs, self.options, self._swap, bar, times)
+        plans = [step.plan for step in steps.values() if step.plan is not None]
+        if not any(plan.rewritten for plan in plans):
+            log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
         self._make_room(steps)
-        return _case_of(traced, now, steps, measured)
+        return Prepared.of(traced, now, steps, measured)
 
     def _from_file(
         self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
     ) -> dict[Micro, Planned]:
         if len(plans.plans) != len(graphs):
             raise PlanMismatch(
-                f"{path} holds {len(plans.plans)} plans, but accumulate={self.accumulate} needs {len(graphs)}"
+                f"{path} holds {len(plans.plans)} plans, but accumulate={self.options.accumulate} needs {len(graphs)}"
             )
         return {
             kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
@@ -527,22 +405,22 @@ class TrainStep:
 
     def _make_room(self, steps: dict[Micro, Planned]) -> None:
         """Off the device, for the newest steps and those that are remembered."""
-        known = [*steps.values(), *(step for case in self._cases for step in case.steps.values())]
+        known = [*steps.values(), *(step for prepared in self._prepared for step in prepared.steps.values())]
         device = known[0].graph.device
         self._swap.make_room((step.plan for step in known if step.plan is not None and step.graph.swaps), device)
 
     def _kinds(self) -> Sequence[Micro]:
-        if self.accumulate == 1:
+        if self.options.accumulate == 1:
             return (Micro.ONLY,)
-        return (Micro.FIRST, Micro.LAST) if self.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
+        return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
 
     def _clip(self, kind: Micro) -> float | None:
-        return self.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
+        return self.options.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
 
     def _shows_progress(self) -> bool:
         import sys
 
-        return sys.stderr.isatty() if self._progress is None else self._progress
+        return sys.stderr.isatty() if self.options.progress is None else self.options.progress
 
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
@@ -553,42 +431,37 @@ class TrainStep:
         aside = undo_bytes(graph) if graph.swaps else 0
         return sum(x.untyped_storage().nbytes() for x in storages.values()) + aside
 
-    def _compare(self, case: _Case, kind: Micro, *, complete: bool) -> None:
+    def _compare(self, prepared: Prepared, kind: Micro, *, complete: bool) -> None:
         """Say, once for each kind of step, where it was over the budget, and where the prediction was wrong.
 
         What is free to measure is watched at every step. Elsewhere only the first step of each kind is measured, and
         the first again where the optimizer makes its state in it: it is not `complete`, and takes less.
         """
-        plan, measured = case.steps[kind].plan, self.last.peak
-        first = complete and kind not in case.compared
+        plan, predicted, measured = prepared.steps[kind].plan, prepared.steps[kind].predicted_peak, self.last.peak
+        first = complete and kind not in prepared.compared
         if first:
-            case.compared.add(kind)
-        if plan is None or measured is None:
+            prepared.compared.add(kind)
+        if plan is None or predicted is None or measured is None:
             return
         if measured > plan.budget:
-            if kind in case.exceeded:
+            if kind in prepared.exceeded:
                 return
-            case.exceeded.add(kind)
+            prepared.exceeded.add(kind)
             log.error(
                 "the step took %s (%d bytes), more than the budget of %d bytes; predicted were %d: unless "
                 "another thread took memory meanwhile, please report this",
                 format_bytes(measured),
                 measured,
                 plan.budget,
-                plan.peak,
+                predicted,
             )
-        elif first and abs(measured / plan.peak - 1) > TOLERANCE:
+        elif first and abs(measured / predicted - 1) > TOLERANCE:
             log.warning(
                 "the step took %s, predicted were %s: a difference of %+.1f %%",
                 format_bytes(measured),
-                format_bytes(plan.peak),
-                100 * (measured / plan.peak - 1),
+                format_bytes(predicted),
+                100 * (measured / predicted - 1),
             )
-
-
-def _case_of(traced: Traced, optimizer: Settings, steps: dict[Micro, Planned], profile: Profile | None) -> _Case:
-    numbers = numbers_of(traced.graph)
-    return _Case(traced.form, traced.guards, optimizer, numbers, traced.gradients, _without_example(steps), profile)
 
 
 def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
@@ -598,27 +471,3 @@ def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
         if identity(signed) == plan.step:
             return signed
     return graph
-
-
-def _without_example(steps: dict[Micro, Planned]) -> dict[Micro, Planned]:
-    """The batch that was captured must not stay alive."""
-    freed = {}
-    for kind, step in steps.items():
-        captured = replace(step.captured, example=None)
-        graph = captured if step.graph is step.captured else replace(step.graph, example=None)
-        freed[kind] = Planned(captured, graph, step.plan)
-    return freed
-
-
-def _check_options(
-    budget: int | str | None, policy: str, clip: float | None, accumulate: int, time_limit: float | None
-) -> None:
-    if budget is not None:
-        parse_bytes(budget, whole=1)
-    find_policy(policy)
-    if clip is not None and not clip > 0:
-        raise InputError(f"clip_grad_norm must be a number above 0, not {shown(clip)}")
-    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-        raise InputError(f"accumulate must be a whole number of at least 1, not {shown(accumulate)}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"time_limit must be a number of seconds above 0, not {shown(time_limit)}")

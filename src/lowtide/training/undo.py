@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lowtide.device.swap.space import bytes_of
-from lowtide.graph.replay import generator_bytes, generator_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.replay import generator_bytes, generator_of
 
 
 def changed_buffers(graph: StepGraph) -> list[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lowtide.device import shim
 from lowtide.device.meter import ShimMeter
-from lowtide.device.swap import Parked, SwapError, SwapSpace, measure, open_space
+from lowtide.device.swap import Parked, SwapError, SwapSpace, measure_copies, open_space
 from lowtide.device.swap.disk import DiskSpace
 from tests.device.swap.files import GatedFile, SlowFile
 from tests.device.swap.values import MIB, bits, space_on, there_and_back
@@ -198,7 +198,7 @@ def test_tiers_and_devices_fit() -> None:
 
 def test_measure_uses_the_space_and_no_random_numbers(space: SwapSpace) -> None:
     state = torch.get_rng_state()
-    samples = measure(space, MIB)
+    samples = measure_copies(space, MIB)
     assert [sample.bytes for sample in samples] == [2**16, MIB]
     assert all(sample.out_ms > 0 and sample.in_ms > 0 for sample in samples)
     assert torch.equal(torch.get_rng_state(), state)
@@ -207,6 +207,6 @@ def test_measure_uses_the_space_and_no_random_numbers(space: SwapSpace) -> None:
 
 def test_a_slow_disk_is_measured_as_such(tmp_path: Path) -> None:
     slow = space_on(SlowFile(tmp_path, 0.05))
-    for sample in measure(slow, MIB):
+    for sample in measure_copies(slow, MIB):
         assert min(sample.out_ms, sample.in_ms) >= 50  # sleep never returns early
     slow.close()

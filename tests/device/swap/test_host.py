@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from lowtide.device.swap import SwapError, SwapSpace, Waited, host, measure, open_space
+from lowtide.device.swap import SwapError, SwapSpace, Waited, host, measure_copies, open_space
 from lowtide.device.swap.host import HostSpace, Pool
 from lowtide.device.swap.slots import Extent, Slots
 from tests.device.swap.values import MIB, bits, there_and_back
@@ -158,4 +158,4 @@ class TestOnCuda:
             space.offload(value)
 
     def test_measured(self, space: SwapSpace) -> None:
-        assert all(sample.out_ms > 0 and sample.in_ms > 0 for sample in measure(space, MIB))
+        assert all(sample.out_ms > 0 and sample.in_ms > 0 for sample in measure_copies(space, MIB))

@@ -1,0 +1,1 @@
+"""Experiment: what budgets cost, against eager and captured steps."""

@@ -1,0 +1,1 @@
+"""Experiment: captured steps against eager ones."""

@@ -1,0 +1,1 @@
+"""Experiment: the largest batch that trains under a hard memory limit."""

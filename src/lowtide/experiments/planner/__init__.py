@@ -1,0 +1,1 @@
+"""Experiment: policies on problem files, without torch."""

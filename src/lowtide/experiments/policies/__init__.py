@@ -1,0 +1,1 @@
+"""Experiment: every policy from slack to the floor."""

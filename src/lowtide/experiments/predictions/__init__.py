@@ -1,0 +1,1 @@
+"""Experiment: how good the predictions of all the others were."""

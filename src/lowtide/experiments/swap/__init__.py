@@ -1,0 +1,1 @@
+"""Experiment: recomputing only, swapping only, and both."""

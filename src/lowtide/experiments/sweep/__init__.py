@@ -1,0 +1,1 @@
+"""Experiment: several batch sizes, with and without a plan."""

@@ -1,0 +1,137 @@
+"""The figures of the README, from the records under reports/: written here, checked by a test."""
+
+from pathlib import Path
+from statistics import median
+
+from lowtide.experiments.budgets.record import Budgets
+from lowtide.experiments.capture.record import Comparison
+from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.swap.record import Method, SwapComparison
+from lowtide.experiments.sweep.record import Sweep
+from lowtide.units import format_bytes
+
+_HEAD = (
+    "| | eager peak | captured peak | captured against eager, time | op times added up, against a plain run |",
+    "|---|---|---|---|---|",
+)
+
+
+def cost_table(folder: Path) -> str:
+    """The table of what a captured step costs, from the files that `make bench` wrote into `folder`."""
+    rows = []
+    for path in sorted(folder.glob("capture_*.json")):
+        found = Comparison.load(path)
+        ratios = sorted(found.ratios)
+        rows.append(
+            f"| {found.model} | {format_bytes(found.eager_peak_B)} "
+            f"| {format_bytes(found.captured_peak_B)} ({found.captured_peak_B / found.eager_peak_B - 1:+.2%}) "
+            f"| {found.overhead:+.1%} (pairs from {ratios[0] - 1:+.0%} to {ratios[-1] - 1:+.0%}) "
+            f"| {found.op_sum_ms / found.plain_ms - 1:+.1%} |"
+        )
+    return "\n".join([*_HEAD, *rows])
+
+
+_BUDGETS_HEAD = (
+    "| | bytes left | budget | measured peak | time against eager | against as captured | predicted | bound |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def budgets_table(folder: Path) -> str:
+    """What budgets cost, from the files that `make bench-budgets` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/budgets.json")):
+        found = Budgets.load(path)
+        for row in found.rows:
+            start = f"| {found.model} | {row.left:.0%} | {format_bytes(row.budget_B)}"
+            if row.measured_peak_B is None or row.predicted_overhead is None or row.bound is None:
+                rows.append(f"{start} | no plan | | | | |")
+                continue
+            rows.append(
+                f"{start} | {format_bytes(row.measured_peak_B)} | {_spread(found.against_eager(row))} "
+                f"| {_spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
+            )
+    return "\n".join([*_BUDGETS_HEAD, *rows])
+
+
+_SWAP_HEAD = (
+    "| | bytes left | recompute only | swap only | both | bound | swapping removes |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def swap_table(folder: Path) -> str:
+    """Recompute only, swap only and both, from the files that `make bench-swap` wrote under `folder`.
+
+    Extra time against the captured step of the same round, with the predicted one behind it.
+    """
+    rows = []
+    for path in sorted(folder.glob("*/swap.json")):
+        found = SwapComparison.load(path)
+        for left in dict.fromkeys(row.left for row in found.rows):
+            cells = []
+            for row in (row for row in found.rows if row.left == left):
+                if row.plan is None:
+                    cells.append("no plan")
+                else:
+                    predicted = f"predicted {row.plan.predicted_overhead:+.1%}"
+                    cells.append(f"{_spread(found.against_captured(row))}, {predicted}")
+            bounds = [row.plan.bound for row in found.rows if row.left == left and row.way is Method.BOTH and row.plan]
+            removed = found.removed(left)
+            last = (f"{bounds[0]:+.1%}" if bounds else "", "" if removed is None else f"{removed:.0%}")
+            rows.append(f"| {found.model} | {left:.0%} | {' | '.join([*cells, *last])} |")
+    return "\n".join([*_SWAP_HEAD, *rows])
+
+
+_LIMITS_HEAD = (
+    "| | limit of the process | largest batch, eager | with a plan | first batch that fails eagerly: eager needs "
+    "| the plan takes |",
+    "|---|---|---|---|---|---|",
+)
+
+
+def limits_table(folder: Path) -> str:
+    """The largest batches under a memory limit, from the files that `make largest` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/largest.json")):
+        found = Largest.load(path)
+        eager, planned = (found.trained(planned=planned) for planned in (False, True))
+        start = f"| {found.model} | {format_bytes(found.memory_limit_B)} | {eager} | {planned} |"
+        there, need = found.planned_there, found.need_B
+        if there is None or there.peak_B is None or need is None or found.reduction is None:
+            rows.append(f"{start} | |")
+            continue
+        size = there.settings.batch_size
+        takes = f"{format_bytes(there.peak_B)}, {found.reduction:.0%} less"
+        rows.append(f"{start} {size}: {format_bytes(need[0])} | {takes} |")
+    return "\n".join([*_LIMITS_HEAD, *rows])
+
+
+_SWEEP_HEAD = (
+    "| | batch size | peak without | with | less | step time with a plan | predicted | losses |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def sweep_table(folder: Path) -> str:
+    """With and without a plan at several batch sizes, from the files that `make sweeps` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/sweep.json")):
+        found = Sweep.load(path)
+        for pair in found.pairs:
+            start = f"| {found.model} | {pair.batch_size} |"
+            without, with_plan, plan = pair.plain.peak_B, pair.planned.peak_B, pair.planned.plan
+            if without is None or with_plan is None or plan is None or pair.reduction is None:
+                rows.append(f"{start} {pair.plain.outcome.value} | {pair.planned.outcome.value} | | | | |")
+                continue
+            cells = (
+                f"{format_bytes(without)} | {format_bytes(with_plan)} | {pair.reduction:.0%}",
+                f"{_spread(pair.ratios)} | {plan.figures.predicted_overhead:+.1%}",
+                "equal" if pair.equal else "differ",
+            )
+            rows.append(f"{start} {' | '.join(cells)} |")
+    return "\n".join([*_SWEEP_HEAD, *rows])
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})"

@@ -1,0 +1,46 @@
+"""Which step a graph is: what a saved plan is held against."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lowtide.graph.program import arguments_text
+from lowtide.graph.step_graph import StepGraph
+from lowtide.optimizer.update import UpdateForm, describe
+from lowtide.records.step_plan import Identity
+
+
+def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
+    """Which step this is; without `numbers`, whatever the floats among its arguments are."""
+    digest = hashlib.sha256()
+    for op in graph.ops:
+        made = ", ".join(f"{made}@{made.storage}" for made in op.outputs)
+        arguments = arguments_text(op.node, {}) if numbers else _without_numbers((op.node.args, op.node.kwargs))
+        digest.update(f"{op.name} {op.op}({arguments}) {op.reads} -> {made}\n".encode())
+    for storage in graph.storages:
+        digest.update(f"{storage.bytes} {storage.resident}\n".encode())
+    return Identity(
+        model=type(graph.model).__name__,
+        optimizer=describe(graph.optimizer),
+        batch=graph.form.lines,
+        device=graph.device.type,
+        torch=str(torch.__version__),
+        ending=_ending(graph.ending),
+        graph=digest.hexdigest(),
+    )
+
+
+def _without_numbers(value: Any) -> str:
+    if isinstance(value, float):
+        return "#"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_without_numbers, value))}]"
+    if isinstance(value, Mapping):
+        return _without_numbers([x for pair in value.items() for x in pair])
+    return str(value)
+
+
+def _ending(ending: UpdateForm) -> str:
+    return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")

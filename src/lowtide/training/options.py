@@ -1,0 +1,36 @@
+"""What a user asks of a training step beside model, optimizer, batch and loss."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lowtide.errors import InputError, shown
+from lowtide.planning.policies import policy as find_policy
+from lowtide.units import parse_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As in `train_step`, which says what they mean; refused where they make no sense."""
+
+    budget: int | str | None
+    policy: str
+    clip_grad_norm: float | None
+    accumulate: int
+    time_limit: float | None
+    """Seconds for all plans of a step together, the provisional one included."""
+    progress: bool | None
+    swap: str
+    swap_dir: str | Path | None
+    side_effects: str
+    sentinel: bool | int
+
+    def __post_init__(self) -> None:
+        if self.budget is not None:
+            parse_bytes(self.budget, whole=1)
+        find_policy(self.policy)
+        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
+            raise InputError(f"clip_grad_norm must be a number above 0, not {shown(self.clip_grad_norm)}")
+        if isinstance(self.accumulate, bool) or not isinstance(self.accumulate, int) or self.accumulate < 1:
+            raise InputError(f"accumulate must be a whole number of at least 1, not {shown(self.accumulate)}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"time_limit must be a number of seconds above 0, not {shown(self.time_limit)}")

@@ -1,0 +1,154 @@
+"""From a traced step to steps that fit: profile -> problem -> plan -> rewrite -> verify, which runs twice.
+
+A step that does not fit into memory cannot be measured as it is. So the first pass works on an estimate: its plan need
+not be good, it only has to stay inside the budget, and the ops are measured while it runs. The second pass works on
+what was measured, and its plan is the one that trains.
+"""
+
+from collections.abc import Mapping
+from time import perf_counter
+
+from lowtide.graph.step_graph import StepGraph
+from lowtide.optimizer.update import Micro, UpdateForm
+from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.profiling.estimate import estimate
+from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
+from lowtide.profiling.profile import profile
+from lowtide.profiling.signs import sign_profiles
+from lowtide.records.profile import Profile
+from lowtide.rewriting.rewrite import rewrite
+from lowtide.rewriting.verify import verify
+from lowtide.tracing.capture import Traced
+from lowtide.training.options import Options
+from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
+from lowtide.training.progress import Progress
+from lowtide.training.swap_use import SwapUse
+from lowtide.units import parse_bytes
+
+PLANNING_STEPS = 3.0
+"""A plan may take as long as this many steps, within reason, where no time limit is given."""
+PROVISIONAL_SHARE = 0.25
+"""Of a time limit: what the provisional plan may take at most."""
+SECONDS_PER_OP, LEAST_SECONDS, MOST_SECONDS = 0.002, 0.3, 3.0
+"""The first attempt at a provisional plan takes so long at most, by the number of ops."""
+ROOM = 0.9
+"""Share of a budget that a provisional plan fills, while nothing is measured yet."""
+NEAR_THE_FLOOR = (1.0, 1.05, 1.15, 1.4)
+"""Times the least peak that was found: budgets for a provisional plan where the wanted one is out of reach."""
+WORTH = 0.01
+"""Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
+
+
+class StageTimes:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._before = perf_counter()
+
+    def note(self, stage: str) -> None:
+        """A stage has ended."""
+        now = perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
+        self._before = now
+
+
+def plan_steps(
+    traced: Traced,
+    graphs: Mapping[Micro, StepGraph],
+    wanted: Options,
+    swap: SwapUse,
+    bar: Progress,
+    times: StageTimes,
+) -> tuple[dict[Micro, Planned], Profile]:
+    """Every kind of step in `graphs` planned into the budget, and the profile that the plans are made from: of the step
+    without accumulation."""
+    assert wanted.budget is not None, "without a budget there is nothing to plan"
+    whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm))
+    signed = _worthwhile_signs(traced, whole)
+    seconds = provisional_seconds(whole, wanted.time_limit)
+    through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
+    times.note("provisional plan")
+
+    measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
+    times.note("measure")
+    budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
+    lanes = swap.lanes(whole)
+    if lanes is not None:
+        bar.say("measure, swapping")
+        measured = swap.measured(measured)
+        times.note("measure swapping")
+    with_signs = measured
+    if signed is not None:
+        measured, with_signs = sign_profiles(measured, signed)
+
+    if wanted.time_limit is None:
+        limit = min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
+    else:
+        limit = (wanted.time_limit - (0.0 if through is None else seconds)) / len(graphs)
+    steps = {}
+    for kind, graph in graphs.items():
+        variant = None if signed is None else Variant(traced.finish(graph.ending, signs=True), with_signs)
+        chosen, plan = make_plan(
+            Variant(graph, measured),
+            variant,
+            budget,
+            name=wanted.policy,
+            time_limit=limit,
+            say=bar.planning,
+            lanes=lanes,
+        )
+        times.note("plan")
+        steps[kind] = apply_plan(chosen, plan)
+        times.note("rewrite")
+    return steps, measured
+
+
+def _worthwhile_signs(traced: Traced, whole: StepGraph) -> StepGraph | None:
+    """The variant that keeps signs instead of ReLU results, where that saves enough to be planned as well."""
+    if not traced.signs:
+        return None
+    signed = traced.finish(whole.ending, signs=True)
+    saved = sum(signed.storages[result].bytes for result in signed.signs.values())
+    return signed if saved > WORTH * (max(whole.live_bytes) - whole.resident_bytes) else None
+
+
+def provisional_seconds(graph: StepGraph, time_limit: float | None) -> float:
+    """For all attempts at a provisional plan: half of it for the first, the rest where that finds none."""
+    usual = 2 * min(MOST_SECONDS, max(LEAST_SECONDS, SECONDS_PER_OP * len(graph.ops)))
+    return usual if time_limit is None else min(usual, PROVISIONAL_SHARE * time_limit)
+
+
+def provisional_step(
+    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say
+) -> StepGraph | None:
+    """`graph` rewritten to stay well inside `budget` by an estimate of it, to be measured that way; None where it fits
+    as it is. Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes."""
+    estimated = estimate(graph)
+    room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
+    if estimated.step_peak_B <= room:
+        return None
+    if signs is not None:
+        graph, estimated = signs, estimate(signs)
+    step = problem_of(graph, estimated)
+    say("a first plan, to measure with")
+    try:
+        order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops
+    except BudgetInfeasible as infeasible:
+        order = _near_the_floor(graph, step, infeasible, seconds / 2)
+    rewritten = rewrite(graph, step.actions, without_idle_runs(step.problem, order))
+    verify(graph, rewritten)
+    return rewritten
+
+
+def _near_the_floor(
+    graph: StepGraph, step: StepProblem, infeasible: BudgetInfeasible, seconds: float
+) -> tuple[int, ...]:
+    """An order close to the least peak that was found: a search that is short may miss the one that reached it."""
+    for share in NEAR_THE_FLOOR:
+        budget = int(share * infeasible.floor)
+        try:
+            return policy("optimal").plan(step.problem, budget, time_limit=seconds / len(NEAR_THE_FLOOR)).schedule.ops
+        except BudgetInfeasible:
+            continue
+    raise BudgetUnreachable(infeasible, graph, step) from None
