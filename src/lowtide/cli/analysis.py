@@ -8,6 +8,7 @@ import typer
 from lowtide.cli.options import Force, output_file
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.experiments.predictions import predictions
+from lowtide.extras import need
 from lowtide.files import write_text
 
 
@@ -17,6 +18,7 @@ def analysis(
     force: Force = False,
 ) -> None:
     """Write the analysis of all records below a folder as Markdown; no number in it is typed by hand."""
+    need("reports", "lowtide analysis")
     output_file(out, force=force)
     found = predictions(reports)
     from lowtide.reporting.analysis.page import analysis_page

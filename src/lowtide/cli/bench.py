@@ -15,6 +15,7 @@ from lowtide.cli.bench_swap import swap
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
 from lowtide.cli.progress import progress_line
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results_directory
 from lowtide.planning.benchmark import Asked, Case, run_cases, scaling_problems
 from lowtide.planning.policies import POLICIES, policy
@@ -61,6 +62,8 @@ def planner(
     check_time_limit(time_limit)
     if not problem_files and not scaling:
         raise InputError("nothing to measure: give problem files, --scaling OPS or both")
+    if scaling:
+        need("reports", "lowtide bench planner --scaling")
     names = tuple(name.strip() for name in policies.split(","))
     for name in names:
         policy(name)

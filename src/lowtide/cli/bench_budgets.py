@@ -23,6 +23,7 @@ from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.progress import progress_line
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError, shown
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 
@@ -49,6 +50,7 @@ def budgets(
     force: Force = False,
 ) -> None:
     """Plan one training step for several budgets and measure them all, beside eager and captured steps."""
+    need("reports", "lowtide bench budgets")
     check_time_limit(time_limit)
     find_policy(policy)
     shares = parse_shares(left)

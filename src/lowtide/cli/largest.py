@@ -23,6 +23,7 @@ from lowtide.errors import InputError
 from lowtide.experiments.largest import find_largest
 from lowtide.experiments.machine import this_machine
 from lowtide.experiments.source import source_hash
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.records.case import CaseSettings
@@ -57,6 +58,7 @@ def largest(
     A trial takes two steps in a process of its own. Then, at the smallest batch that runs out of memory eagerly: what
     eager would need, and what the plan takes.
     """
+    need("reports", "lowtide largest")
     limit = parse_bytes(memory_limit)
     parse_bytes(budget, whole=1)
     find_policy(policy)

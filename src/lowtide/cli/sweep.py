@@ -24,6 +24,7 @@ from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
 from lowtide.experiments.source import source_hash
 from lowtide.experiments.sweep import both, finished, run_size
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.records.case import CaseSettings
@@ -69,6 +70,7 @@ def sweep(
     Interrupted, it goes on where it was when started again with the same options. A case that runs out of memory or
     whose budget cannot be met is a result; the others are still run.
     """
+    need("reports", "lowtide sweep")
     sizes = parse_batch_sizes(batch_sizes)
     budgets = _budgets(budget, sizes)
     _check(steps, warmup, op_runs, policy, time_limit)

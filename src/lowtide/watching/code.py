@@ -17,7 +17,18 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 _TORCH_LAYERS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "autograd/function.py"))
 _DYNAMIC = {"vars", "__dict__", "eval", "exec", "attrgetter", "__getattribute__", "globals"}
 _ASKS = {"getattr", "hasattr"}
-_GLOBAL_OPS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"}
+# Names of instructions from Python 3.11 to 3.13.
+_GLOBAL_OPS = {
+    *("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"),
+    "LOAD_FROM_DICT_OR_GLOBALS",  # 3.12
+}
+_CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}  # the last: 3.13
+_MAKES_TEXT = {
+    *("BUILD_STRING", "BINARY_OP"),
+    "FORMAT_VALUE",  # until 3.12
+    *("CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"),  # 3.13
+}
+_BEGINS_CALL = {"PUSH_NULL", "LOAD_METHOD"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,19 @@ def _asks_for_made_up_names(instructions: Sequence[dis.Instruction]) -> bool:
     """Is there a `getattr` without a constant string among its arguments?"""
     for place, instruction in enumerate(instructions):
         if instruction.opname == "LOAD_GLOBAL" and instruction.argval in _ASKS:
-            arguments = list(itertools.takewhile(lambda x: x.opname != "CALL", instructions[place + 1 :]))
+            arguments = list(itertools.takewhile(lambda x: x.opname not in _CALLS, instructions[place + 1 :]))
             constant = any(x.opname == "LOAD_CONST" and isinstance(x.argval, str) for x in arguments)
-            if not constant or any(x.opname in ("BUILD_STRING", "FORMAT_VALUE", "BINARY_OP") for x in arguments):
+            if not constant or any(x.opname in _MAKES_TEXT or _begins_call(x) for x in arguments):
                 return True
     return False
+
+
+def _begins_call(instruction: dis.Instruction) -> bool:
+    """Is what it loads called? `dis` says so in words, which are turned round in 3.13."""
+    words = instruction.argrepr
+    return instruction.opname in _BEGINS_CALL or (
+        instruction.opname in ("LOAD_GLOBAL", "LOAD_ATTR") and ("NULL" in words.split(" + ") or "NULL|self" in words)
+    )
 
 
 def is_library(module: str | None) -> bool:
