@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowtide.errors import InputError, shortened
-from lowtide.files import write_text, writing
+from lowtide.files import write_text
 from lowtide.planning.policies import Plan
 
 CSV_NAME = "frontier.csv"
@@ -17,8 +17,7 @@ PNG_NAME = "frontier.png"
 def write_frontier(folder: Path, name: str, plans: Sequence[Plan]) -> None:
     """Write `frontier.csv` and `frontier.png` into `folder`."""
     write_text(folder / CSV_NAME, _csv(plans))
-    with writing(folder / PNG_NAME) as temporary:
-        _draw(temporary, name, plans)
+    _draw(folder / PNG_NAME, name, plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,9 @@ def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    from lowtide.reporting.style import save_png
+
+    figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     rising = sorted(plans, key=lambda plan: plan.peak)
@@ -81,4 +82,4 @@ def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, format="png", dpi=150)
+    save_png(figure, path)
