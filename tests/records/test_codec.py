@@ -55,7 +55,7 @@ def test_several_records_are_a_table_and_a_list_is_read_too(tmp_path: Path) -> N
     path = tmp_path / "tree.json"
     save_record(tree, path, version="tree/1")
     content = json.loads(path.read_text())
-    rows = [["a", 1, "other"], ["b", None, "gradient"]]
+    rows: list[list[object]] = [["a", 1, "other"], ["b", None, "gradient"]]
     assert content["leaves"] == {"columns": ["name", "size", "role"], "rows": rows}
     content["leaves"] = [dict(zip(("name", "size", "role"), row, strict=True)) for row in rows]
     path.write_text(json.dumps(content))

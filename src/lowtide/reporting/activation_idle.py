@@ -147,13 +147,13 @@ def _against_price(axes: Axes, profile: Profile) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda price, _: f"{price:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title("Idle time against the price of making it again; larger dots: more bytes")
+    axes.set_title("Idle time against the price of making it again")
     left_out = len(profile.activations) - len(shown)
     small = f"; the {left_out} smallest, {_PART:.1%} of all bytes, left out" if left_out else ""
     axes.set_xlabel(f"idle time ({time.unit}){small}")
     axes.set_ylabel("ms to make a MiB again")
     axes.set_ylim(axes.get_ylim()[0], axes.get_ylim()[1] ** 1.2 * 4)
-    legend = axes.legend(loc="upper left", title="made by", alignment="left", ncols=2)
+    legend = axes.legend(loc="upper left", title="made by; the larger, the more bytes", alignment="left", ncols=2)
     for dot in legend.legend_handles:
         if dot is not None:
             dot.set_sizes([40])  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ def draw_memory_vs_rank(profile: Profile, path: Path, *, budget: int | None = No
         by_module = figure.legend(
             handles[::-1], labels[::-1], title=title, alignment="left", loc="outside right upper", fontsize=9.5
         )
-        by_module.get_title().set_weight("bold")
+        by_module.get_title().set_fontweight("bold")
         resident = f"always there, below this line: {format_bytes(profile.resident_B)}"
         lines = [axes.axhline(floor, color=FAINT, linewidth=1, label=resident)]
         lines += _draw_limits(axes, limits, near, scale, profile)

@@ -126,15 +126,17 @@ def _unplanned(run: TrainingRun) -> list[Card]:
 def _step(profile: Profile, *, known_peak: bool) -> list[Card]:
     op = profile.ops[profile.peak_rank]
     module = op.module or "the loss function"
-    where = (op.name, op.source.rpartition("/")[2] or "no source line")
-    place = f"op {op.rank:,} of {len(profile.ops):,}, in {op.phase.value}"
+    where = (
+        op.name,
+        op.source.rpartition("/")[2] or "no source line",
+        f"op {op.rank:,} of {len(profile.ops):,}, in {op.phase.value}",
+    )
     label = "Without a plan the peak is in" if known_peak else "Peak memory"
     value = module if known_peak else format_bytes(profile.peak_B)
-    where = (*where, place) if known_peak else (module, *where, place)
     always = f"{format_bytes(profile.resident_B)} are always there: parameters, state, batch"
     spread = f"{len(profile.ops):,} ops; spread of the runs {format_ms(profile.step_spread_ms)}"
     return [
-        Card(label, value, lines=(*where, always)),
+        Card(label, value, lines=(*(() if known_peak else (module,)), *where, always)),
         Card("Captured step", format_ms(profile.step_ms), lines=("measured in the profile", spread)),
     ]
 
@@ -166,8 +168,8 @@ def _next_budget(found: ReportInputs, figures: PlanFigures | None) -> list[Card]
     now = max(point.peak_B for point in found.frontier) if figures is None else figures.predicted_peak_B
     smaller = [point for point in found.frontier if point.peak_B < now]
     if not smaller:
-        least = format_bytes(min(point.peak_B for point in found.frontier))
-        return [Card("A smaller budget", "none", lines=(f"the frontier ends at {least}",))]
+        end = format_bytes(min(point.peak_B for point in found.frontier))
+        return [Card("A smaller budget", "none", lines=(f"the frontier ends at {end}",))]
     following = max(smaller, key=lambda point: point.peak_B)
     least = min(smaller, key=lambda point: point.peak_B)
     lines = [f"predicted; no schedule is below {following.bound:+.1%}"]
