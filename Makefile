@@ -2,8 +2,8 @@
 # make test   set-up, then lint, types and the fast tests
 # make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
-# make reports  what the README and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
-# make analysis docs/analysis.md from what is under reports/, nothing measured
+# make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
+# make analysis docs/analysis.md and the tables of README.md and docs/results.md from what is under reports/, nothing measured
 # make bench    captured steps against eager ones
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-swap      recompute only, swap only and both at four budgets
@@ -88,7 +88,7 @@ largest: setup
 
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions
-	$(BIN)/lowtide analysis reports --force --out docs/analysis.md
+	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md
 
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench

@@ -26,6 +26,7 @@ KINDS = {
     "CaptureError": RuntimeError,
     "EagerMismatch": RuntimeError,
     "InputError": ValueError,
+    "MissingExtra": ImportError,
     "PlanMismatch": ValueError,
     "ProfileError": RuntimeError,
     "RewriteError": RuntimeError,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lowtide.errors import EagerMismatch as EagerMismatch
     from lowtide.errors import InputError as InputError
     from lowtide.errors import LowtideError as LowtideError
+    from lowtide.errors import MissingExtra as MissingExtra
     from lowtide.errors import PlanMismatch as PlanMismatch
     from lowtide.errors import ProfileError as ProfileError
     from lowtide.errors import RewriteError as RewriteError
@@ -31,6 +32,7 @@ _PUBLIC = {
     "EagerMismatch": "lowtide.errors",
     "InputError": "lowtide.errors",
     "LowtideError": "lowtide.errors",
+    "MissingExtra": "lowtide.errors",
     "PlanMismatch": "lowtide.errors",
     "Profile": "lowtide.records.profile",
     "ProfileError": "lowtide.errors",
@@ -51,6 +53,7 @@ __all__ = [
     "EagerMismatch",
     "InputError",
     "LowtideError",
+    "MissingExtra",
     "PlanMismatch",
     "Profile",
     "ProfileError",

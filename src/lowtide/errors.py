@@ -19,6 +19,10 @@ class PlanMismatch(InputError):
     """A plan file does not fit the training step: it is for another one, or damaged."""
 
 
+class MissingExtra(LowtideError, ImportError):
+    """A package that is installed only on demand is needed and missing: `lowtide[models]`, `lowtide[reports]`."""
+
+
 class BatchMismatch(LowtideError, ValueError):
     """A batch does not have the shapes and dtypes that the graph was captured for."""
 

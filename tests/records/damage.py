@@ -8,6 +8,17 @@ LONG = "x" * 100_000
 Place = tuple[str | int, ...]
 
 
+def listed(content: Any) -> Any:
+    """`content` with every table of records as a list of objects, which is read as well."""
+    if isinstance(content, list):
+        return [listed(entry) for entry in content]
+    if not isinstance(content, dict):
+        return content
+    if set(content) == {"columns", "rows"}:
+        return [dict(zip(content["columns"], listed(row), strict=True)) for row in content["rows"]]
+    return {key: listed(entry) for key, entry in content.items()}
+
+
 def broken(content: Any) -> Iterator[tuple[Place, Any]]:
     """`content` with one thing wrong, for every kind of place in it; of long lists the first and the last entry."""
     for place in _places(content):

@@ -1,5 +1,6 @@
 """Records go to JSON and come back equal; what is damaged is refused."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_equal_after_a_round_trip(tree: Tree, tmp_path: Path) -> None:
     assert Tree.load(tmp_path / "tree.json") == tree
 
 
+def test_several_records_are_a_table_and_a_list_is_read_too(tmp_path: Path) -> None:
+    tree = Tree((Leaf("a", 1, Role.OTHER), Leaf("b", None, Role.GRADIENT)), (1, 2.0), {}, True)
+    path = tmp_path / "tree.json"
+    tree.save(path)
+    content = json.loads(path.read_text())
+    rows: list[list[object]] = [["a", 1, "other"], ["b", None, "gradient"]]
+    assert content["leaves"] == {"columns": ["name", "size", "role"], "rows": rows}
+    content["leaves"] = [dict(zip(("name", "size", "role"), row, strict=True)) for row in rows]
+    path.write_text(json.dumps(content))
+    assert Tree.load(path) == tree
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -62,6 +75,13 @@ def test_equal_after_a_round_trip(tree: Tree, tmp_path: Path) -> None:
         '{"format": "tree/1", "leaves": [], "pair": [1, 2.0, 3], "table": {}, "right": true}',
         '{"format": "tree/1", "leaves": [], "pair": [1, 2.0], "table": {}, "right": 1}',
         '{"format": "tree/1", "leaves": [["a"]], "pair": [1, 2.0], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": {"columns": []}, "pair": [1, 2.0], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": {"columns": [], "rows": [[1]]}, "pair": [1, 2.0], "table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": {"columns": ["name", "size"], "rows": [["a", 1]]}, "pair": [1, 2.0], '
+        '"table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": {"columns": ["name", "name", "role"], "rows": []}, "pair": [1, 2.0], '
+        '"table": {}, "right": true}',
+        '{"format": "tree/1", "leaves": [], "pair": {"columns": [], "rows": []}, "table": {}, "right": true}',
         "[" * 100_000,
     ],
 )

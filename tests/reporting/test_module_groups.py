@@ -1,4 +1,4 @@
-from lowtide.reporting.module_groups import module_groups
+from lowtide.reporting.module_groups import OUTSIDE, REST, largest_kinds, module_groups, module_kind
 
 
 def test_layers_open_as_long_as_they_stay_readable() -> None:
@@ -16,3 +16,12 @@ def test_a_small_part_does_not_open_below_the_level_of_a_large_one() -> None:
 def test_nothing_and_a_module_with_children_of_its_own() -> None:
     assert module_groups([], 5) == []
     assert module_groups(["a", "a.b", "a.c"], 5) == ["a", "a.b", "a.c"]
+
+
+def test_modules_alike_are_one_kind() -> None:
+    assert module_kind("encoder.layer.11.output") == "encoder.layer.*.output"
+    assert module_kind("") == OUTSIDE
+    sized = [("a.0", 3.0), ("b", 4.0), ("a.1", 2.0), ("c", 1.0), ("", 0.5)]
+    assert largest_kinds(sized, 4) == ["a.*", "b", "c", OUTSIDE]
+    assert largest_kinds(sized, 3) == ["a.*", "b", REST]
+    assert largest_kinds([], 3) == []

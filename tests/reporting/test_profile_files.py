@@ -57,7 +57,7 @@ def test_a_limit_far_above_does_not_squash_the_curve(tmp_path: Path) -> None:
     draw_memory_vs_rank(replace(chain(), device_memory_B=2**40), tmp_path / "far.png")
     draw_memory_vs_rank(replace(chain(), device_memory_B=2**50), tmp_path / "farther.png")
     far, farther = imread(tmp_path / "far.png"), imread(tmp_path / "farther.png")
-    assert np.array_equal(far[:600], farther[:600])
+    assert np.abs(far[:600] - farther[:600]).max() < 0.1, "equal but for the palette"
     assert not np.array_equal(far[600:], farther[600:]), "the legend names the limit"
 
 

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import lowtide
 from lowtide.errors import CaptureError
-from tests.training import Trained, differences, eager_step
+from tests.equality import Trained, differences, eager_step
 
 COUNT = 0
 SEEN: list[Any] = []

@@ -10,6 +10,7 @@ import pytest
 import lowtide
 from lowtide.records.step_plan import PlanFile
 from lowtide.training.planned import apply_plan
+from tests.records.damage import listed
 from tests.training.test_train_step import adam, deep_convnet
 
 Plan = dict[str, Any]
@@ -55,7 +56,7 @@ def test_damage_is_the_files(tmp_path: Path) -> None:
     again = lowtide.train_step(case.model, optimizer, case.batch, case.loss, "80%", plan=good)
     captured = again._newest.steps[next(iter(again._newest.steps))].captured
     for what, spoil in DAMAGE.items():
-        content = json.loads(good.read_text())
+        content = listed(json.loads(good.read_text()))
         spoil(content["plans"][0])
         bad.write_text(json.dumps(content))
         with pytest.raises(lowtide.InputError, match=r"bad\.json (is damaged|does not fit)") as caught:

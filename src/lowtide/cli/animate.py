@@ -9,6 +9,7 @@ from lowtide.cli.animate_saved import saved
 from lowtide.cli.options import Force, Frames, check_gif
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.pages.report.inputs import PROFILE_NAME
 from lowtide.records.profile import Profile
@@ -30,6 +31,7 @@ def profiler(
     force: Force = False,
 ) -> None:
     """The profiler walking through one step: memory builds up, with the op and module of the moment."""
+    need("reports", "lowtide animate")
     check_gif(out, frames)
     if not (folder / PROFILE_NAME).is_file():
         raise InputError(f"there is no {PROFILE_NAME} in {folder}: give a folder that `lowtide profile` wrote")

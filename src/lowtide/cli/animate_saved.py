@@ -23,6 +23,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.cli.train import PlanningTime
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
@@ -53,6 +54,7 @@ def saved(
     force: Force = False,
 ) -> None:
     """Memory over one step, eager and planned, as the allocator has it while they run."""
+    need("reports", "lowtide animate")
     check_gif(out, frames)
     parse_bytes(budget, whole=1)
     find_policy(policy)

@@ -21,6 +21,7 @@ from lowtide.experiments.planner.report import (
     planner_table,
     write_cases,
 )
+from lowtide.extras import need
 from lowtide.files import results_directory
 from lowtide.planning.benchmark import Asked, run_cases, scaling_problems
 from lowtide.planning.policies import POLICIES, policy
@@ -66,6 +67,8 @@ def planner(
     check_time_limit(time_limit)
     if not problem_files and not scaling:
         raise InputError("nothing to measure: give problem files, --scaling OPS or both")
+    if scaling:
+        need("reports", "lowtide bench planner --scaling")
     names = tuple(name.strip() for name in policies.split(","))
     for name in names:
         policy(name)

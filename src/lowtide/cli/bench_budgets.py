@@ -22,6 +22,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError, shown
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 
@@ -48,6 +49,7 @@ def budgets(
     force: Force = False,
 ) -> None:
     """Plan one training step for several budgets and measure them all, beside eager and captured steps."""
+    need("reports", "lowtide bench budgets")
     check_time_limit(time_limit)
     find_policy(policy)
     shares = parse_shares(left)

@@ -23,6 +23,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results
 
 NAMES = ("swap.json", "swap.csv", "swap.png")
@@ -48,6 +49,7 @@ def swap(
     force: Force = False,
 ) -> None:
     """Plan one training step for several budgets without swaps, with swaps alone and with both; measure all in turn."""
+    need("reports", "lowtide bench swap")
     check_time_limit(time_limit)
     shares = parse_shares(left)
     if rounds < 1 or warmup < 1:

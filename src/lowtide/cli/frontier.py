@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lowtide.cli.options import Force, ProblemFile, Seed, check_time_limit
 from lowtide.cli.output import progress_line
+from lowtide.extras import need
 from lowtide.files import results_directory
 from lowtide.planning.policies import frontier_policy
 from lowtide.planning.problem_file import load_problem
@@ -31,6 +32,7 @@ def frontier(
     force: Force = False,
 ) -> None:
     """Plan a problem file from no budget down to the least peak reached: CSV, and PNG with the bound drawn in."""
+    need("reports", "lowtide frontier")
     check_time_limit(time_limit)
     problem = load_problem(problem_file)
     folder = results_directory(out, (CSV_NAME, PNG_NAME), force=force)

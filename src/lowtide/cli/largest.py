@@ -22,6 +22,7 @@ from lowtide.errors import InputError
 from lowtide.experiments.case import CaseSettings, source_hash
 from lowtide.experiments.largest.run import find_largest
 from lowtide.experiments.machine import this_machine
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
@@ -55,6 +56,7 @@ def largest(
     A trial takes two steps in a process of its own. Then, at the smallest batch that runs out of memory eagerly: what
     eager would need, and what the plan takes.
     """
+    need("reports", "lowtide largest")
     limit = parse_bytes(memory_limit)
     parse_bytes(budget, whole=1)
     find_policy(policy)

@@ -21,6 +21,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results, write_text
 from lowtide.planning.policies import policy as find_policy
 
@@ -48,6 +49,7 @@ def policies(
     force: Force = False,
 ) -> None:
     """Plan one training step by every policy, for budgets from slack to the floor, and measure all plans in turn."""
+    need("reports", "lowtide policies")
     check_time_limit(time_limit)
     wanted = names.split(",")
     for name in wanted:

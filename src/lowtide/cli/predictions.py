@@ -8,6 +8,7 @@ import typer
 from lowtide.cli.options import Force
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.experiments.predictions.run import predictions as gather
+from lowtide.extras import need
 from lowtide.files import results
 
 NAMES = ("predictions.csv", "predictions.png")
@@ -19,6 +20,7 @@ def predictions(
     force: Force = False,
 ) -> None:
     """Predicted against measured peak and time of every planned case below a folder; the worst are named."""
+    need("reports", "lowtide predictions")
     found = gather(reports)
     with results(out, NAMES, force=force) as folder:
         from lowtide.experiments.predictions.report import draw_predictions, predictions_table, write_predictions_csv

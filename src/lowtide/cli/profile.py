@@ -22,6 +22,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.units import parse_bytes
 
@@ -47,6 +48,7 @@ def profile(
     force: Force = False,
 ) -> None:
     """Measure time and memory of every op of one training step; write tables and plots."""
+    need("reports", "lowtide profile")
     from lowtide.planning.problem_file import save_problem
     from lowtide.reporting.profile_files import PROFILE_FILES, write_profile_files
     from lowtide.reporting.summary import summary

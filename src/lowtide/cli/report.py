@@ -7,6 +7,7 @@ import typer
 
 from lowtide.cli.options import Force
 from lowtide.cli.output import tell_written, wide_console
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.pages.report.inputs import read_inputs
 
@@ -25,6 +26,7 @@ Out = Annotated[
 
 def report(folders: Folders, out: Out = None, force: Force = False) -> None:
     """Write report.html, which opens offline in any browser, and trace.json for Perfetto."""
+    need("reports", "lowtide report")
     found = read_inputs(folders)
     # matplotlib's colours take a while to import: not before the inputs are known to be right.
     from lowtide.pages.report.page import report_files, write_report

@@ -25,6 +25,7 @@ from lowtide.experiments.machine import this_machine
 from lowtide.experiments.pair import work_of
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.experiments.sweep.run import both, finished, run_size
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
@@ -68,6 +69,7 @@ def sweep(
     Interrupted, it goes on where it was when started again with the same options. A case that runs out of memory or
     whose budget cannot be met is a result; the others are still run.
     """
+    need("reports", "lowtide sweep")
     sizes = parse_batch_sizes(batch_sizes)
     budgets = _budgets(budget, sizes)
     _check(steps, warmup, op_runs, policy, time_limit)

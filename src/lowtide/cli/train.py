@@ -24,6 +24,7 @@ from lowtide.cli.options import (
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.files import results
 from lowtide.pages.report.inputs import PLAN_NAME, RUN_NAME
 from lowtide.planning.policies import policy as find_policy
@@ -101,6 +102,8 @@ def train(
         raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     planned = budget is not None or plan is not None
+    if planned and out is not None:
+        need("reports", f"the picture {PNG_NAME} of --out")
     names = (RUN_NAME, PNG_NAME, PLAN_NAME) if planned else (RUN_NAME,)
     console = wide_console()
     with (

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.models.training import ModelOptions, Training
 
 MLP_SIZES = (512, 1024, 1024, 10)
@@ -27,6 +28,7 @@ def mlp(batch_size: int, options: ModelOptions) -> Training:
 
 def resnet152(batch_size: int, options: ModelOptions) -> Training:
     """ResNet-152, 60.19 M parameters, as torchvision's."""
+    need("models", "resnet152")
     from transformers import ResNetConfig, ResNetForImageClassification
 
     size = options.image_size or 224
@@ -45,6 +47,7 @@ def resnet152(batch_size: int, options: ModelOptions) -> Training:
 
 def bert_base(batch_size: int, options: ModelOptions) -> Training:
     """BERT-Base with a classification head, 109.5 M parameters."""
+    need("models", "bert-base")
     from transformers import BertConfig, BertForSequenceClassification
 
     dropout = (
@@ -67,6 +70,7 @@ def bert_base(batch_size: int, options: ModelOptions) -> Training:
 
 def gpt2(batch_size: int, options: ModelOptions) -> Training:
     """GPT-2 small with its language-model head, 124.4 M parameters."""
+    need("models", "gpt2")
     from transformers import GPT2Config, GPT2LMHeadModel
 
     dropout = (

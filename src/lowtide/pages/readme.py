@@ -1,8 +1,10 @@
-"""The figures of the README, from the records under reports/: written here, checked by a test."""
+"""The tables of README.md and docs/results.md, from the records under reports/: written here, checked by a test."""
 
+import re
 from pathlib import Path
 from statistics import median
 
+from lowtide.errors import InputError, shown
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.capture.record import Comparison
 from lowtide.experiments.largest.record import Largest
@@ -135,3 +137,52 @@ def sweep_table(folder: Path) -> str:
 
 def _spread(ratios: list[float]) -> str:
     return f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})"
+
+
+_RESULTS_HEAD = (
+    "| | limit of the process | largest batch, eager | with a plan | memory of a step at batch 16, eager | with a plan "
+    "| step time with a plan | losses |",
+    "|---|---|---|---|---|---|---|---|",
+)
+_RESULTS_BATCH = 16
+
+
+def results_table(reports: Path) -> str:
+    """The figures that matter most: the largest batch under a limit, and what a plan saves and costs at one size."""
+    rows = []
+    for path in sorted(reports.glob("largest/*/largest.json")):
+        largest = Largest.load(path)
+        eager, planned = (largest.trained(planned=planned) for planned in (False, True))
+        sweep = Sweep.load(reports / "sweep" / path.parent.name / "sweep.json")
+        pair = next((pair for pair in sweep.pairs if pair.batch_size == _RESULTS_BATCH), None)
+        if pair is None or pair.plain.peak_B is None or pair.planned.peak_B is None:
+            raise InputError(f"the sweep of {largest.model} has no batch size {_RESULTS_BATCH} that trained both ways")
+        memory = f"{format_bytes(pair.plain.peak_B)} | {format_bytes(pair.planned.peak_B)}"
+        equal = "equal" if pair.equal else "differ"
+        rows.append(
+            f"| {largest.model} | {format_bytes(largest.memory_limit_B)} | {eager} | {planned} | {memory} "
+            f"| {_spread(pair.ratios)} | {equal} |"
+        )
+    return "\n".join([*_RESULTS_HEAD, *rows])
+
+
+_MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n)(?:(?!<!--).)*(<!-- end of table -->)", re.DOTALL)
+
+
+def with_tables(text: str, reports: Path) -> str:
+    """A page with every table between `<!-- table NAME -->` and `<!-- end of table -->` written anew."""
+    tables = {
+        "results": lambda: results_table(reports),
+        "largest": lambda: limits_table(reports / "largest"),
+        "sweep": lambda: sweep_table(reports / "sweep"),
+        "budgets": lambda: budgets_table(reports / "budgets"),
+        "swap": lambda: swap_table(reports / "swap"),
+        "capture": lambda: cost_table(reports / "bench"),
+    }
+
+    def written(found: re.Match[str]) -> str:
+        if found["name"] not in tables:
+            raise InputError(f"there is no table {shown(found['name'])}: write one of {', '.join(tables)}")
+        return f"{found[1]}{tables[found['name']]()}\n{found[3]}"
+
+    return _MARKED.sub(written, text)

@@ -1,10 +1,15 @@
-"""Frozen dataclasses to versioned JSON and back, equal; no pickle anywhere."""
+"""Frozen dataclasses to versioned JSON and back, equal; no pickle anywhere.
+
+Several records of one kind are written as a table, `{"columns": [...], "rows": [[...], ...]}`: a profile has thousands
+of them, and their fields' names are half of its bytes. A list of objects is read too.
+"""
 
 import dataclasses
 import json
 import math
 import types
 import typing
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -50,7 +55,7 @@ def _encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
-        return [_encode(item) for item in value]
+        return _table(value) or [_encode(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _encode(item) for key, item in value.items()}
     if isinstance(value, Enum):
@@ -58,6 +63,28 @@ def _encode(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} cannot be saved")
     return value
+
+
+def _table(values: Sequence[Any]) -> dict[str, Any] | None:
+    """Several records of one kind as columns and rows; None where it is something else."""
+    kinds = {type(value) for value in values}
+    if len(values) < 2 or len(kinds) != 1 or not dataclasses.is_dataclass(values[0]):
+        return None
+    names = [f.name for f in dataclasses.fields(values[0])]
+    return {"columns": names, "rows": [[_encode(getattr(value, name)) for name in names] for value in values]}
+
+
+def _objects(table: dict[str, Any], where: str) -> list[Any]:
+    """The same as a list of objects, which are checked as such."""
+    names, rows = table.get("columns"), table.get("rows")
+    if len(table) != 2 or not isinstance(names, list) or not isinstance(rows, list):
+        raise InputError(f"{where} must be a list, or a table of 'columns' and 'rows', not {shown(table)}")
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise InputError(f"{where} must have columns with names of their own, not {shown(names)}")
+    for i, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(names):
+            raise InputError(f"{where}[{i}] must be a row of {len(names)} values, not {shown(row)}")
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
@@ -80,6 +107,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
                 raise InputError(f"{where} has the unknown field {shown(name)}")
         return kind(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in names})
     if origin is tuple:
+        if isinstance(value, dict) and dataclasses.is_dataclass(arguments[0]):
+            value = _objects(value, where)
         if not isinstance(value, list):
             raise InputError(f"{where} must be a list, not {shown(value)}")
         each = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)

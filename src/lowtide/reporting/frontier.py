@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lowtide.errors import InputError, shortened
-from lowtide.files import write_csv, writing
+from lowtide.files import write_csv
 from lowtide.planning.policies import Plan
 
 CSV_NAME = "frontier.csv"
@@ -18,8 +18,7 @@ def write_frontier(folder: Path, name: str, plans: Sequence[Plan]) -> None:
     columns = ("peak_bytes", "time", "overhead", "bound", "gap", "seconds", "steps")
     rows = [(p.peak, p.time, p.overhead, p.bound, p.gap, round(p.seconds, 3), len(p.schedule.ops)) for p in plans]
     write_csv(folder / CSV_NAME, columns, rows)
-    with writing(folder / PNG_NAME) as temporary:
-        _draw(temporary, name, plans)
+    _draw(folder / PNG_NAME, name, plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,9 @@ def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    from lowtide.reporting.style import save_png
+
+    figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     rising = sorted(plans, key=lambda plan: plan.peak)
@@ -72,4 +73,4 @@ def _draw(path: Path, name: str, plans: Sequence[Plan]) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, format="png", dpi=150)
+    save_png(figure, path)

@@ -1,6 +1,9 @@
-"""Modules gathered into a readable number of groups."""
+"""Modules gathered into a readable number of groups: by where they are, or by what they are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+OUTSIDE = "outside of any module"
+REST = "all other modules"
 
 
 def module_groups(modules: Sequence[str], most: int) -> list[str]:
@@ -32,3 +35,18 @@ def module_groups(modules: Sequence[str], most: int) -> list[str]:
         for i, key in finer.items():
             group[i] = key
         closed |= alike & children
+
+
+def module_kind(path: str) -> str:
+    """The path without its numbers, `encoder.layer.*.output`: what all layers alike have in common."""
+    return ".".join("*" if part.isdigit() else part for part in path.split(".")) if path else OUTSIDE
+
+
+def largest_kinds(sized: Iterable[tuple[str, float]], most: int) -> list[str]:
+    """Of paths with sizes, the kinds that have most in all, largest first; `REST` at the end where some are left."""
+    sizes: dict[str, float] = {}
+    for path, size in sized:
+        kind = module_kind(path)
+        sizes[kind] = sizes.get(kind, 0) + size
+    ranked = sorted(sizes, key=lambda kind: -sizes[kind])
+    return ranked if len(ranked) <= most else [*ranked[: most - 1], REST]

@@ -1,5 +1,6 @@
 """How every picture looks: colours that colour-blind readers tell apart, units, titles, and saving."""
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from lowtide.files import writing
 from lowtide.records.profile import Profile
@@ -31,8 +34,10 @@ ROLE_WORDS = {
     Role.OPTIMIZER_STATE: "optimizer state",
     Role.GRADIENT: "gradients",
     Role.ACTIVATION: "activations",
-    Role.OTHER: "other",
+    Role.OTHER: "temporaries, buffers, batch",
 }
+KIND_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#F0E442", "#6A51A3", "#A6761D")
+"""For kinds of modules and ops, the largest first."""
 WORKSPACE_COLOUR = "#CC79A7"
 LIMIT_COLOUR = "#B00020"
 WITHOUT, WITH = "#0072B2", "#D55E00"
@@ -64,6 +69,7 @@ _SETTINGS: dict[Any, Any] = {
 }
 _HEAD_INCHES = 0.82
 _DPI = 120
+_COLOURS = 256
 
 
 @contextmanager
@@ -78,8 +84,18 @@ def framed(path: Path, title: str, lines: Sequence[str], size: tuple[float, floa
     """A figure with a title and two lines of small print above it; saved like `picture`."""
     with headed(title, lines, size, _DPI) as (figure, body):
         yield body
-        with writing(path) as temporary:
-            figure.savefig(temporary, format="png", metadata={"Software": "lowtide"})
+        save_png(figure, path)
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure with a palette of its own instead of every shade: a third of the bytes, and no eye sees it."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    about = PngInfo()
+    about.add_text("Software", "lowtide")
+    with Image.open(drawn) as image, writing(path) as temporary:
+        few = image.convert("RGB").quantize(_COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(temporary, format="PNG", optimize=True, pnginfo=about)
 
 
 @contextmanager

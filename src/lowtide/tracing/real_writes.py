@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from lowtide.graph.effects import written_arguments
+from lowtide.kernels.effects import written_arguments
 
 
 class RealWrites:

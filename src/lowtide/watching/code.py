@@ -18,7 +18,8 @@ _TORCH_LAYERS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions
 _DYNAMIC = {"vars", "__dict__", "eval", "exec", "attrgetter", "__getattribute__", "globals"}
 _ASKS = {"getattr", "hasattr"}
 _DEFAULTS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
-_GLOBAL_OPS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"}
+# Names of instructions from Python 3.11 to 3.13; the last is of 3.12.
+_GLOBAL_OPS = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 @dataclass(frozen=True, slots=True)

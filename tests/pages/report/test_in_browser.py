@@ -95,8 +95,8 @@ def _section_titles(chrome: Chrome) -> list[str]:
 def test_every_section_is_there(opened: Open) -> None:
     chrome = opened(_all())
     assert _section_titles(chrome) == [
-        *("Before and after", "Memory over the step", "What the plan does, by module", "Ops", "Activations"),
-        *("Steps of the plan", "Peak against time", "By batch size"),
+        *("Before and after", "Memory over the step", "Which module to change", "What the plan does, by module"),
+        *("Ops", "Activations", "Steps of the plan", "Peak against time", "By batch size"),
     ]
     assert chrome.title == "chain · lowtide"
     assert "Equal to eager training" in _find(chrome, "#summary .verdict.good")[0].text
@@ -109,9 +109,12 @@ def test_every_section_is_there(opened: Open) -> None:
 @pytest.mark.parametrize(
     ("found", "titles"),
     [
-        (ReportInputs(profile=chain()), ["In short", "Memory over the step", "Ops", "Activations"]),
+        (
+            ReportInputs(profile=chain()),
+            ["In short", "Memory over the step", "Which module to change", "Ops", "Activations"],
+        ),
         (ReportInputs(run=chain_run(None)), ["In short"]),
-        (ReportInputs(frontier=FRONTIER), ["Peak against time"]),
+        (ReportInputs(frontier=FRONTIER), ["In short", "Peak against time"]),
         (ReportInputs(sweep=SWEEP), ["By batch size"]),
         (
             ReportInputs(plan=replace(chain_plan(), rewritten=False)),
@@ -192,6 +195,16 @@ def test_a_row_leads_to_its_place_in_the_chart(opened: Open) -> None:
     (card,) = _find(chrome, "#memory .card-hover")
     assert card.is_displayed()
     assert chain().ops[2].source in card.text
+
+
+def test_names_of_ops_are_shown_whole(opened: Open) -> None:
+    profile = chain(prefix="a_name_that_goes_on_for_quite_a_while_as_those_of_updates_do_")
+    chrome = opened(ReportInputs(profile=profile))
+    cut = (
+        "return [...document.querySelectorAll('#ops .rows .cell')].filter((c) => c.scrollWidth > c.clientWidth).length"
+    )
+    assert chrome.execute_script(cut) == 0
+    assert profile.ops[0].name in _column(chrome, "ops", 2)
 
 
 def test_five_thousand_rows_are_few_elements(opened: Open) -> None:

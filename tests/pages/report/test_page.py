@@ -5,9 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from lowtide.forecast import Forecast
 from lowtide.pages.report.data import as_json, page_data
 from lowtide.pages.report.inputs import ReportInputs
 from lowtide.pages.report.page import render
+from lowtide.reporting.frontier import FrontierPoint
+from lowtide.units import format_bytes
 from tests.reporting.plans import chain_plan, chain_run
 from tests.reporting.synthetic import chain, one_op
 from tests.reporting.test_csv_files import NASTY
@@ -57,9 +60,9 @@ def test_names_come_back_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("found", "there"),
     [
-        (ReportInputs(profile=chain()), {"views": 1, "tables": 2, "modules": 0, "cards": 2}),
+        (ReportInputs(profile=chain()), {"views": 1, "tables": 2, "modules": 0, "cards": 3, "fillers": 1}),
         (ReportInputs(plan=chain_plan()), {"views": 2, "tables": 2, "modules": 3, "cards": 4}),
-        (ReportInputs(profile=chain(), plan=chain_plan()), {"views": 2, "tables": 3, "modules": 3, "cards": 6}),
+        (ReportInputs(profile=chain(), plan=chain_plan()), {"views": 2, "tables": 3, "modules": 3, "cards": 7}),
         (ReportInputs(run=chain_run(chain_plan())), {"views": 0, "tables": 0, "modules": 0, "cards": 4}),
         (ReportInputs(run=chain_run(None)), {"views": 0, "tables": 0, "modules": 0, "cards": 2}),
         (ReportInputs(profile=one_op()), {"views": 1, "tables": 2, "modules": 0, "cards": 2}),
@@ -94,3 +97,60 @@ def test_measured_figures_go_before_predicted_ones() -> None:
     assert (measured["before"], measured["value"], measured["change"]) == ("8.79 KiB", "6.84 KiB", "-22.2%")
     assert page_data(ReportInputs(run=chain_run(plan)))["equal"] is True
     assert page_data(ReportInputs(run=chain_run(plan, difference="the loss differs first")))["equal"] is False
+
+
+def _card(found: ReportInputs, label: str) -> dict[str, object]:
+    (card,) = [card for card in page_data(found)["cards"] if card["label"] == label]
+    return card  # type: ignore[no-any-return]
+
+
+def test_the_module_at_the_peak_is_the_headline() -> None:
+    card = _card(ReportInputs(chain(), chain_plan()), "Without a plan the peak is in")
+    assert card["value"] == "layers.2"
+    assert card["lines"] == (
+        "op3",
+        "model.py:3",
+        "op 3 of 7, in backward",
+        "3.00 KiB are always there: parameters, state, batch",
+    )
+
+
+def test_the_module_to_change_is_named_with_what_it_holds() -> None:
+    found = ReportInputs(chain())
+    (row,) = page_data(found)["fillers"]
+    assert (row["module"], row["count"], row["bytes"], row["recompute_ms"]) == ("layers.*", 3, 3072, 6.0)
+    assert row["share"] == 3072 / chain().peak_B
+    card = _card(found, "Most of the peak is kept by")
+    assert card["value"] == "layers.*"
+    assert card["lines"] == (
+        "3 activations, 3.00 KiB: 40.0% of the peak",
+        "making all of them again takes 6.0 ms, 21.4% of the step",
+    )
+
+
+@pytest.mark.parametrize(
+    ("planned", "value", "change"),
+    [(False, format_bytes(Forecast(chain_plan()).peak), "+5.0% time"), (True, "1.95 KiB", "+20.0% time")],
+)
+def test_the_next_smaller_budget_is_the_frontiers(planned: bool, value: str, change: str) -> None:
+    points = (
+        FrontierPoint(2000, 0.2, 0.15, 1.0),
+        FrontierPoint(Forecast(chain_plan()).peak, 0.05, 0.05, 1.0),
+        FrontierPoint(77000, 0.0, 0.0, 1.0),
+    )
+    found = ReportInputs(chain(), chain_plan() if planned else None, frontier=points)
+    card = _card(found, "The next smaller budget")
+    assert (card["value"], card["change"]) == (value, change)
+    assert "from the frontier record" in card["lines"]  # type: ignore[operator]
+
+
+def test_where_the_frontier_ends_it_says_so() -> None:
+    card = _card(ReportInputs(chain(), frontier=(FrontierPoint(7700, 0.0, 0.0, 1.0),)), "A smaller budget")
+    assert card["value"] == "none"
+
+
+def test_no_word_of_the_page_needs_explaining() -> None:
+    """What is neither parameter, gradient nor activation says what it is."""
+    words = [layer["word"] for layer in page_data(ReportInputs(chain()))["views"][0]["layers"]]
+    assert "other" not in words
+    assert "temporaries, buffers, batch" in words

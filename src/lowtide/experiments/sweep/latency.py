@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from lowtide.experiments.sweep.peaks import head_lines
 from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.reporting.bars import nothing_to_show
-from lowtide.reporting.style import INK, LIMIT_COLOUR, WITH, WITHOUT, framed, shorten
+from lowtide.reporting.style import FAINT, INK, LIMIT_COLOUR, WITH, WITHOUT, framed, shorten
 from lowtide.units import format_ms
 
 _PARTS = {
@@ -17,12 +17,17 @@ _PARTS = {
     "packing": ("packing, unpacking", "#CC79A7"),
     "program": ("same ops, other order", "#56B4E9"),
     "update": ("optimizer in parts", "#009E73"),
-    "other": ("anything else, noise", "#C4C4C4"),
+    "other": ("the rest, noise", "#C4C4C4"),
 }
+_STEP = 0.115
+"""The width of a part's bar, in batch sizes; then come the measured dot and the predicted one."""
+_MEASURED, _PREDICTED = 0.24, 0.37
+_NAMED = 0.5
+"""Per cent from which a part's figure is written on it."""
 
 
 def draw_latency(found: Sweep, path: Path) -> None:
-    """Above: the lines, with all rounds as their spread. Below: the overhead as bars of the latency accounting."""
+    """Above: the lines, with all rounds as their spread. Below: the overhead as stairs that lead to the dot."""
     rounds = max((len(pair.ratios) for pair in found.pairs), default=0)
     lines = head_lines(
         found,
@@ -30,8 +35,8 @@ def draw_latency(found: Sweep, path: Path) -> None:
         "with and without take turns step by step"
         + ("" if all(pair.planned.turns.value.startswith("step") for pair in found.pairs) else ", where both fit"),
     )
-    with framed(path, f"{shorten(found.model, 40)}: step time against batch size", lines, (11, 8.2)) as figure:
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.25, 1])
+    with framed(path, f"{shorten(found.model, 40)}: step time against batch size", lines, (12.5, 8.2)) as figure:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.15])
         _draw_times(above, found)
         _draw_overheads(below, found)
         below.set_xticks(range(len(found.pairs)), [str(pair.batch_size) for pair in found.pairs])
@@ -95,51 +100,69 @@ def _name_failures(axes: Axes, found: Sweep) -> None:
 
 
 def _draw_overheads(axes: Axes, found: Sweep) -> None:
-    axes.set_title("Extra time: measured, and where it goes")
+    axes.set_title("Extra time: from eager, part by part, to what was measured")
     measured = [(place, pair) for place, pair in enumerate(found.pairs) if pair.ratios]
     if not measured:
         nothing_to_show(axes, "with and without a plan were never both measured")
         return
-    _draw_parts(axes, measured)
-    places = [place - 0.24 for place, _ in measured]
+    levels = [level for place, pair in measured for level in _draw_parts(axes, place, pair)]
+    places = [place + _MEASURED for place, _ in measured]
     middle = [100 * median(pair.ratios) for _, pair in measured]
     low = [100 * (median(pair.ratios) - min(pair.ratios)) for _, pair in measured]
     high = [100 * (max(pair.ratios) - median(pair.ratios)) for _, pair in measured]
-    axes.errorbar(places, middle, [low, high], color=INK, fmt="o", capsize=4, label="measured against eager", zorder=4)
+    label = "measured against eager, all rounds"
+    axes.errorbar(places, middle, [low, high], color=INK, fmt="o", capsize=4, label=label, zorder=4)
     for label, colour, marker, name in (
         ("predicted", WITH, "x", "predicted_overhead"),
-        ("no schedule can be below", LIMIT_COLOUR, "_", "bound"),
+        ("bound: no schedule is below", LIMIT_COLOUR, "_", "bound"),
     ):
         values = [
-            (place + 0.24, 100 * getattr(pair.planned.plan.figures, name))
+            (place + _PREDICTED, 100 * getattr(pair.planned.plan.figures, name))
             for place, pair in measured
             if pair.planned.plan is not None
         ]
         axes.plot(*zip(*values, strict=True), color=colour, marker=marker, linestyle="", markersize=8, label=label)
+    for place, _ in measured[1:]:
+        axes.axvline(place - 0.5, color="#E6E6E6", linewidth=0.8)
     axes.axhline(0, color="#999999", linewidth=0.8)
     axes.set_ylabel("% of the step without a plan")
+    levels += [100 * ratio for _, pair in measured for ratio in pair.ratios]
+    room = 0.09 * (max(0.0, *levels) - min(0.0, *levels))
+    axes.set_ylim(min(0.0, *levels) - room, max(0.0, *levels) + room)
     axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    handles, labels = axes.get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    last = once.popitem()
+    once = dict([last, *once.items()])  # the dot is what the rest leads to
+    axes.legend(once.values(), once.keys(), loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _draw_parts(axes: Axes, measured: list[tuple[int, Pair]]) -> None:
-    """Stacked from zero, what takes longer upwards and what takes less downwards; they add up to the difference."""
-    for place, pair in measured:
-        parts = pair.accounting
-        if parts is None:
-            continue
-        base = median(pair.plain.ms)
-        sizes = {
-            "recompute": parts.recompute,
-            "packing": parts.pack + parts.unpack + parts.state,
-            "program": parts.program,
-            "update": parts.update,
-            "other": parts.other,
-        }
-        up = down = 0.0
-        for name, (label, colour) in _PARTS.items():
-            share = 100 * sizes[name] / base
-            bottom = up if share > 0 else down
-            once = label if place == measured[0][0] else None
-            axes.bar(place, share, 0.3, bottom=bottom, color=colour, label=once)
-            up, down = (up + share, down) if share > 0 else (up, down + share)
+def _draw_parts(axes: Axes, place: int, pair: Pair) -> list[float]:
+    """A staircase: each part starts where the one before ended, up or down; the last ends at the difference.
+
+    Returns where each of them ended.
+    """
+    parts = pair.accounting
+    if parts is None:
+        return []
+    sizes = {
+        "recompute": parts.recompute,
+        "packing": parts.pack + parts.unpack + parts.state,
+        "program": parts.program,
+        "update": parts.update,
+        "other": parts.other,
+    }
+    level, levels = 0.0, []
+    for number, (name, (label, colour)) in enumerate(_PARTS.items()):
+        share = 100 * sizes[name] / median(pair.plain.ms)
+        left = place - 0.42 + _STEP * number
+        axes.bar(left, share, 0.9 * _STEP, bottom=level, align="edge", color=colour, label=label)
+        if abs(share) >= _NAMED:
+            at, up = (left + 0.45 * _STEP, level + share), share > 0
+            beyond, side = (0, 2 if up else -2), "bottom" if up else "top"
+            axes.annotate(f"{share:+.0f}", at, beyond, textcoords="offset points", ha="center", va=side, size=8)
+        level += share
+        levels.append(level)
+        end = left + (2 if number < len(_PARTS) - 1 else 1.6) * _STEP
+        axes.plot([left, end], [level, level], color=FAINT, linewidth=0.7, zorder=3)
+    return levels

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from lowtide.pages.report.fillers import fillers
 from lowtide.pages.report.head import about, cards, title_of
 from lowtide.pages.report.inputs import ReportInputs
 from lowtide.pages.report.tables import Column, PageTable, activations_table, ops_table, steps_table
@@ -14,7 +15,7 @@ from lowtide.reporting.step_view import StepView, measured_view
 from lowtide.reporting.training_table import verdict
 
 _GROUPS = 28
-_TEXT = ("text", "path", "choice")
+_TEXT = ("text", "path", "choice", "op", "where")
 
 
 class Strings:
@@ -58,6 +59,7 @@ def page_data(found: ReportInputs) -> dict[str, Any]:
         "budget": None if found.plan is None else found.plan.budget,
         "views": [_view(view, strings) for view in views],
         "before": None if plan is None else _outline(unplanned_view(plan, found.profile)),
+        "fillers": [] if found.profile is None else [asdict(filler) for filler in fillers(found.profile)],
         "modules": [] if plan is None else _modules(plan),
         "tables": [_table(table, strings) for table in _tables(found, views)],
         "frontier": [asdict(point) for point in found.frontier],

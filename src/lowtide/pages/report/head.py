@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lowtide.forecast import Forecast
+from lowtide.pages.report.fillers import fillers
 from lowtide.pages.report.inputs import ReportInputs
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
@@ -62,6 +63,8 @@ def cards(found: ReportInputs) -> list[Card]:
         made += _unplanned(found.run)
     if found.profile is not None:
         made += _step(found.profile, known_peak=figures is not None)
+        made += _largest_filler(found.profile)
+    made += _next_budget(found, figures)
     return made
 
 
@@ -123,12 +126,56 @@ def _unplanned(run: TrainingRun) -> list[Card]:
 
 def _step(profile: Profile, *, known_peak: bool) -> list[Card]:
     op = profile.ops[profile.peak_rank]
-    where = (f"{op.name} ({op.op})", op.module or "(root)", op.source or "no source line")
-    label = "As captured, the peak is at" if known_peak else "Peak memory"
-    value = f"rank {op.rank:,} of {len(profile.ops):,}" if known_peak else format_bytes(profile.peak_B)
+    module = op.module or "the loss function"
+    where = (
+        op.name,
+        op.source.rpartition("/")[2] or "no source line",
+        f"op {op.rank:,} of {len(profile.ops):,}, in {op.phase.value}",
+    )
+    label = "Without a plan the peak is in" if known_peak else "Peak memory"
+    value = module if known_peak else format_bytes(profile.peak_B)
     always = f"{format_bytes(profile.resident_B)} are always there: parameters, state, batch"
     spread = f"{len(profile.ops):,} ops; spread of the runs {format_ms(profile.step_spread_ms)}"
     return [
-        Card(label, value, lines=(*where, always)),
+        Card(label, value, lines=(*(() if known_peak else (module,)), *where, always)),
         Card("Captured step", format_ms(profile.step_ms), lines=("measured in the profile", spread)),
     ]
+
+
+def _largest_filler(profile: Profile) -> list[Card]:
+    """The module to change first, in one card; all of them have a section of their own."""
+    rows = fillers(profile)
+    if not rows:
+        return []
+    first = rows[0]
+    share = f"{first.share:.1%} of the peak"
+    return [
+        Card(
+            "Most of the peak is kept by",
+            first.module,
+            lines=(
+                f"{first.count:,} activations, {format_bytes(first.bytes)}: {share}",
+                f"making all of them again takes {format_ms(first.recompute_ms)}, "
+                f"{first.recompute_ms / (profile.step_ms or 1.0):.1%} of the step",
+            ),
+        )
+    ]
+
+
+def _next_budget(found: ReportInputs, figures: PlanFigures | None) -> list[Card]:
+    """What the next step down costs, as the frontier has it."""
+    if not found.frontier:
+        return []
+    now = max(point.peak_B for point in found.frontier) if figures is None else figures.predicted_peak_B
+    smaller = [point for point in found.frontier if point.peak_B < now]
+    if not smaller:
+        end = format_bytes(min(point.peak_B for point in found.frontier))
+        return [Card("A smaller budget", "none", lines=(f"the frontier ends at {end}",))]
+    following = max(smaller, key=lambda point: point.peak_B)
+    least = min(smaller, key=lambda point: point.peak_B)
+    lines = [f"predicted; no schedule is below {following.bound:+.1%}"]
+    if least != following:
+        lines.append(f"the smallest that was planned: {format_bytes(least.peak_B)} at {least.overhead:+.1%}")
+    lines.append("from the frontier record")
+    value = format_bytes(following.peak_B)
+    return [Card("The next smaller budget", value, change=f"{following.overhead:+.1%} time", lines=tuple(lines))]

@@ -13,12 +13,12 @@ Values = Sequence[str] | Sequence[int] | Sequence[float]
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `kind` says how the page writes and sorts it: text, path, choice, count, bytes, ms, rate."""
+    """One column; `kind` says how it is written and sorted: text, path, op, where, choice, count, bytes, ms, rate."""
 
     label: str
     kind: str
     width: int
-    """Pixels; the page gives what is left over to text."""
+    """Pixels; columns of names are as wide as their longest."""
     values: Values
     hint: str = ""
     total: bool = False
@@ -49,8 +49,8 @@ def ops_table(profile: Profile, plan: StepPlan | None) -> PageTable:
         Column("makes", "bytes", 90, [op.output_B for op in ops], "bytes of its new storages", total=True),
         Column("workspace", "bytes", 94, [op.workspace_B for op in ops], "bytes that it takes only while it runs"),
         Column("module", "path", 250, [op.module for op in ops]),
-        Column("line", "path", 200, [op.source for op in ops], "of the user's or the library's source"),
-        Column("op", "text", 210, [op.op for op in ops]),
+        Column("line", "where", 200, [op.source for op in ops], "of the user's or the library's source"),
+        Column("op", "op", 120, [op.op for op in ops], "what is called, in full under the mouse"),
         Column("role", "choice", 112, [op.role.value.replace("_", " ") for op in ops], "of what it makes"),
         Column("shape", "text", 170, [f"{op.dtype}{list(op.shape)}" for op in ops], "of the first tensor it makes"),
     ]
@@ -79,7 +79,7 @@ def steps_table(view: StepView) -> PageTable:
             Column("time", "ms", 80, [run.ms for run in runs], "measured when the plan was made", total=True),
             Column("memory", "bytes", 92, view.totals, "device bytes while it runs, predicted"),
             Column("module", "path", 280, [run.module for run in runs]),
-            Column("line", "path", 210, [run.source for run in runs]),
+            Column("line", "where", 210, [run.source for run in runs]),
         ),
         0,
     )
@@ -100,7 +100,7 @@ def activations_table(profile: Profile | None, plan: StepPlan | None) -> PageTab
         Column("bytes", "bytes", 96, [storage.bytes for storage in storages], total=True),
         Column("plan", "choice", 110, [fate.what for fate in fates]),
         Column("module", "path", 360, [maker.module for maker in makers]),
-        Column("line", "path", 300, [maker.source for maker in makers]),
+        Column("line", "where", 300, [maker.source for maker in makers]),
     )
     return PageTable("activations", title, note, columns, 1)
 
@@ -117,7 +117,7 @@ def _measured_columns(profile: Profile, plan: StepPlan | None) -> tuple[Column, 
         Column("bytes per ms", "rate", 112, [a.recompute_ratio for a in found], "saved per time of recomputing"),
         Column("swap", "ms", 80, [a.swap_time_ms for a in found], "time of one transfer"),
         Column("module", "path", 250, [a.module for a in found]),
-        Column("line", "path", 190, [a.source for a in found]),
+        Column("line", "where", 190, [a.source for a in found]),
         Column("made", "count", 66, [a.created for a in found], "rank of the op that makes it"),
         Column("back", "count", 66, [a.first_bw_use for a in found], "rank of its first use in backward"),
     ]

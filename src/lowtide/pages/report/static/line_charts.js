@@ -56,6 +56,23 @@ function moduleBars(parent, modules) {
   parent.append(legend, grid);
 }
 
+// One row per kind of module: its share of the peak, and what making its activations again takes.
+function fillerTable(parent, rows) {
+  const head = ["module", "activations", "bytes at the peak", "share of the peak", "", "time to make them again", "most of them at"];
+  const table = element("table", "plain", element("thead", "", element("tr", "", ...head.map((word) => element("th", "", word)))));
+  const body = element("tbody");
+  const most = Math.max(...rows.map((row) => row.share), 0.001);
+  for (const row of rows) {
+    const bar = element("td", "pair", element("div", "bar", part(row.share / most, "#56B4E9", formatBytes(row.bytes))));
+    const cells = [row.module, row.count.toLocaleString("en"), formatBytes(row.bytes), `${(100 * row.share).toFixed(1)} %`];
+    const line = element("td", "", row.source.split("/").pop());
+    line.title = row.source;
+    body.append(element("tr", "", ...cells.map((cell) => element("td", "", cell)), bar, element("td", "", formatMs(row.recompute_ms)), line));
+  }
+  table.append(body);
+  parent.append(element("div", "scrolls", table));
+}
+
 // One row per batch size: bytes and times without and with a plan.
 function sweepTable(parent, cases) {
   const most = Math.max(...cases.flatMap((each) => [each.peak_before_B ?? 0, each.peak_after_B ?? 0]));

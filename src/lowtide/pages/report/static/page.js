@@ -13,7 +13,8 @@ function section(key, title, note) {
 function card({ label, value, before, change, lines }) {
   const figure = element("div", "figure");
   if (before) figure.append(element("span", "before", before), element("span", "to", "→"));
-  figure.append(element("span", "value", value));
+  const long = value.length > 22; // a module's path, which may break behind its dots
+  figure.append(element("span", long ? "value long" : "value", long ? value.replaceAll(".", ".\u200b") : value));
   if (change) figure.append(element("span", "change", change));
   return element("div", "card", element("div", "label", label), figure, ...lines.map((line) => element("div", "line", line)));
 }
@@ -31,6 +32,12 @@ if (data.cards.length) {
 let chart = null;
 if (data.views.length) {
   chart = new StepChart(section("memory", "Memory over the step"), data.views, data.before, data.budget);
+}
+if (data.fillers.length) {
+  const note =
+    "Activations alive at the peak of the step as captured, by the module that makes them: a smaller one there, or one that " +
+    "keeps less for backward, lowers the peak. Layers that are alike count together, * stands for their numbers.";
+  fillerTable(section("fillers", "Which module to change", note), data.fillers);
 }
 if (data.modules.length) {
   moduleBars(section("modules", "What the plan does, by module", "Bytes of the activations that each module makes."), data.modules);

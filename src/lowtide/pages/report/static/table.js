@@ -11,6 +11,7 @@ class VirtualTable {
     this.chosen = new Map();
     this.sortBy = table.sort;
     this.rising = table.sort === 0;
+    for (const column of this.columns) column.width = needed(column);
     const grid = this.columns.map((column) => track(column)).join(" ");
     this.bar = element("div", "controls");
     this.head = element("div", "row head");
@@ -131,7 +132,7 @@ class VirtualTable {
       const content = FORMATS[kind](values[row]);
       const cell = element("div", `cell ${kind}`, kind === "path" ? element("bdi", "", content) : content);
       cell.setAttribute("role", "cell");
-      if (kind === "text" || kind === "path") cell.title = content;
+      if (isText({ kind }) && kind !== "choice") cell.title = string(values[row]);
       made.append(cell);
     }
     if (this.onRow) {
@@ -151,9 +152,24 @@ function lower(number) {
 }
 
 function isText(column) {
-  return ["text", "path", "choice"].includes(column.kind);
+  return ["text", "path", "choice", "op", "where"].includes(column.kind);
+}
+
+// Names are shown whole: a column of them is as wide as the longest, up to a limit that no usual name reaches.
+const WIDEST = 520;
+const measuring = document.createElement("canvas").getContext("2d");
+
+function needed({ kind, label, values, width }) {
+  if (!isText({ kind }) || kind === "choice") return width;
+  measuring.font = "12.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif";
+  let longest = label;
+  for (const value of new Set(values)) {
+    const text = FORMATS[kind](value);
+    if (text.length > longest.length) longest = text;
+  }
+  return Math.min(Math.max(Math.ceil(1.06 * measuring.measureText(longest).width) + 18, 70), WIDEST);
 }
 
 function track(column) {
-  return column.kind === "text" || column.kind === "path" ? `minmax(${column.width}px, ${column.width}fr)` : `${column.width}px`;
+  return isText(column) && column.kind !== "choice" ? `minmax(${column.width}px, ${column.width}fr)` : `${column.width}px`;
 }

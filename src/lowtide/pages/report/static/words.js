@@ -38,6 +38,8 @@ const FORMATS = {
   text: string,
   path: string,
   choice: string,
+  op: (number) => string(number).replace(/^aten\./, "").replace(/\.default$/, ""),
+  where: (number) => string(number).split("/").pop(),
   count: (value) => value.toLocaleString("en"),
   bytes: formatBytes,
   ms: formatMs,
