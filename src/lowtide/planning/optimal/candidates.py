@@ -12,7 +12,7 @@ from lowtide.planning.optimal.chain import Chain
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.facts import gap_positions, live_bytes
 from lowtide.planning.optimal.groups import group_options
-from lowtide.planning.optimal.incumbent import LONG, Incumbent
+from lowtide.planning.optimal.incumbent import LONG, Incumbent, Plain
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, Span, span_options, undominated
@@ -21,6 +21,7 @@ from lowtide.planning.optimal.regrow.taste import Taste
 from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.work import STEP, charge
 from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.simulate import time_of
 
 if TYPE_CHECKING:
     from lowtide.planning.optimal.regrow.regrowth import Regrowth
@@ -235,18 +236,17 @@ def from_regrowth(best: Incumbent, share: float, *, anew: bool = False) -> None:
     seconds = min(share * best.whole, best.left())
     if best.closed or seconds <= 0:
         return
-    regrowth = Regrowth(best.facts, best.budget)
+    plain = best.plain()
+    regrowth = Regrowth(plain.facts, best.budget)
     if best.order is None or best.is_long:
-        _first_fit(best, regrowth, seconds)
+        _first_fit(best, regrowth, plain, seconds)
         return
-    if not anew and any(best.facts.position[o] < 0 for o in best.order):
-        return  # walks know no optional runs, and without them the order is another
     tastes = ANEW if anew else ONWARD
-    start = best.facts.problem.program if anew else best.order
+    start = plain.facts.problem.program if anew else plain.stripped(best.order)
     grown = regrowth.grow(start, tastes[best.walks % len(tastes)], seconds=seconds, seed=best.seed + WALKS * best.walks)
     best.walks += 1
     if grown.best is not None:
-        best.offer(grown.best, "ruin and recreate, anew" if anew else "ruin and recreate")
+        best.offer(plain.back(grown.best), "ruin and recreate, anew" if anew else "ruin and recreate")
 
 
 def from_spine(best: Incumbent, top: int, share: float) -> None:
@@ -258,25 +258,26 @@ def from_spine(best: Incumbent, top: int, share: float) -> None:
     from lowtide.planning.optimal.regrow.regrowth import Regrowth
     from lowtide.planning.optimal.spine.bound import spine_decisions
 
-    facts = best.facts
+    plain = best.plain()
+    facts = plain.facts
     built = (build(facts, d) for d in spine_decisions(facts, best.budget, top, PARTS, best.left))
-    fitted = [order for order in (best.fitted(order) for order in built if order) if order]
+    fitted = [order for order in (best.fitted(order, facts) for order in built if order) if order]
     seconds = min(share * best.whole, best.left())
     if not fitted or seconds <= 0:
         return
-    start = min(fitted, key=best.extra_of)
+    start = min(fitted, key=lambda order: time_of(facts.problem, order))
     grown = Regrowth(facts, best.budget).grow(start, ONWARD[0], seconds=seconds, seed=best.seed)
-    best.offer(grown.best or start, "ruin and recreate, along the spine")
+    best.offer(plain.back(grown.best or start), "ruin and recreate, along the spine")
 
 
-def _first_fit(best: Incumbent, regrowth: "Regrowth", seconds: float) -> None:
+def _first_fit(best: Incumbent, regrowth: "Regrowth", plain: Plain, seconds: float) -> None:
     """Walks from the program and from the order with the least peak, in several tastes, until one of them fits."""
     for share, taste in FIRST:
         least = best.walks % REPEATED == REPEATED - 1 and len(best.floor_order) < LONG * best.facts.count
-        start = best.floor_order if least else best.facts.problem.program
+        start = plain.stripped(best.floor_order) if least else plain.facts.problem.program
         grown = regrowth.grow(start, taste, seconds=share * seconds, seed=best.seed + WALKS * best.walks)
         best.walks += 1
-        if best.offer(grown.best or grown.last, "ruin and recreate, for a first fit"):
+        if best.offer(plain.back(grown.best or grown.last), "ruin and recreate, for a first fit"):
             return
 
 

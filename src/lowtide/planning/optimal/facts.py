@@ -1,12 +1,13 @@
 """What the optimal planner needs to know of a problem, worked out once: who reads what when, and bytes alive."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowtide.planning.optimal.packing import Packing, packings, unpacked
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import counted_until
 
@@ -18,6 +19,15 @@ class Facts:
     """A problem seen by program position: position k is the first run of the k-th op of the program."""
 
     problem: Problem
+    packing: Mapping[int, Packing] = field(default_factory=dict)
+    """In a problem without optional ops: what may wait smaller, as bounds count it."""
+
+    @cached_property
+    def plain(self) -> "Facts":
+        """The program without optional ops, for bounds: what these could make again may wait smaller, at a price."""
+        if not any(op.optional for op in self.problem.ops):
+            return self
+        return Facts(unpacked(self.problem).problem, packings(self.problem))
 
     @cached_property
     def count(self) -> int:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.facts import Facts, live_bytes
 from lowtide.planning.optimal.instants import SLACK
+from lowtide.planning.optimal.packing import packed_by, packings, unpacked, with_packing
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import WORK, repair
 from lowtide.planning.optimal.work import Meter
@@ -18,6 +20,31 @@ LONG = 4
 """Lengths of the program from which on an order is taken as it is: pruning it would take all the work."""
 FAR = 0.3
 """Share of the room by which an order may exceed it and still be worth a long repair."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A problem with its packing decided and taken out; orders go in and come back with it."""
+
+    whole: Facts
+    packed: frozenset[int]
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Of the problem without optional ops."""
+        problem = self.whole.problem
+        return Facts(unpacked(problem, self.packed).problem) if len(problem.program) < len(problem.ops) else self.whole
+
+    def stripped(self, order: Sequence[int]) -> list[int]:
+        """An order without its optional runs, in terms of the plain problem."""
+        position = self.whole.position
+        plain = self.facts.problem.program
+        return [plain[position[o]] for o in order if position[o] >= 0]
+
+    def back(self, order: Sequence[int]) -> list[int]:
+        """An order of the plain problem in terms of the whole one, packing put back."""
+        position, program = self.facts.position, self.whole.problem.program
+        return with_packing(self.whole.problem, self.packed, [program[position[o]] for o in order])
 
 
 @dataclass
@@ -69,6 +96,15 @@ class Incumbent:
         """Work that may still be done."""
         return self.meter.left()
 
+    def plain(self) -> "Plain":
+        """The problem without optional ops, for parts that know none: what the best order packs waits packed.
+
+        While there is no order, all that can be packed does.
+        """
+        problem = self.facts.problem
+        packed = packings(problem).keys() if self.order is None else packed_by(problem, self.order)
+        return Plain(self.facts, frozenset(packed))
+
     def over(self, order: Sequence[int]) -> int:
         """Bytes by which an order exceeds the budget."""
         peak = int(live_bytes(self.facts.problem, order).max())
@@ -83,18 +119,24 @@ class Incumbent:
             self.offer(order, source)
         return order
 
-    def fitted(self, order: Sequence[int], *, prunings: int = 3) -> list[int] | None:
-        """The order repaired where it is over the budget, and pruned; None where repair does not succeed."""
+    def fitted(self, order: Sequence[int], facts: Facts | None = None, *, prunings: int = 3) -> list[int] | None:
+        """The order repaired where it is over the budget, and pruned; None where repair does not succeed.
+
+        With `facts` of another form of the problem, as an order of that.
+        """
         fitting = list(order)
-        over = self.over(order)
+        own = facts is None
+        facts = self.facts if facts is None else facts
+        over = self.over(order) if own else int(live_bytes(facts.problem, order).max()) - self.budget
         if over > 0:
-            far = self.order is not None and over > FAR * (self.budget - self.facts.problem.resident_bytes)
-            repaired = repair(self.facts, order, self.budget, work=WORK // 10 if far else WORK)
+            far = self.order is not None and over > FAR * (self.budget - facts.problem.resident_bytes)
+            repaired = repair(facts, order, self.budget, work=WORK // 10 if far else WORK)
             if repaired is None:
                 return None
             fitting = repaired
-            self.over(fitting)
-        return prune(self.facts, fitting, self.budget, seed=self.seed, rounds=prunings)
+            if own:
+                self.over(fitting)
+        return prune(facts, fitting, self.budget, seed=self.seed, rounds=prunings)
 
     def extra_of(self, order: Sequence[int]) -> float:
         """Time of an order beyond the program's."""

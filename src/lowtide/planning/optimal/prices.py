@@ -16,6 +16,7 @@ import numpy as np
 
 from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
 from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.packing import Packing
 from lowtide.planning.optimal.work import STEP, charge
 
 FILLED, PAID, ENTRY = 20 * STEP, 16 * STEP, 1e-3 * STEP
@@ -41,6 +42,7 @@ class _Paid:
     producer: int | None
     readers: Scope
     spared: Table
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class _Charged:
     bytes: float
     times: Table
     spared: Table
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Priced:
 
 
 class Prices:
-    """The relaxation for `instants`, to be evaluated at any prices. For problems without optional ops."""
+    """The relaxation for `instants`, to be evaluated at any prices. For problems without optional ops: `Facts.plain`."""
 
     def __init__(self, facts: Facts, budget: int, instants: Sequence[int]) -> None:
         self.facts, self.instants, self.count = facts, tuple(instants), len(instants)
@@ -147,7 +150,8 @@ class Prices:
         supplies = [p.supply for p in self.patterns[: self.domain[self.reach.get(o, 0)]]]
         spared = _spared(supplies, [self.needed.get(s, 0)], self.forced.get(s, 0), self.count)[:, 0]
         producer = o if o in self.reach else None
-        return _Paid(float(self.facts.problem.sizes[s]), table, producer, tuple(readers), spared)
+        size, packing = float(self.facts.problem.sizes[s]), self.facts.packing.get(s)
+        return _Paid(size, table, producer, tuple(readers), spared, packing)
 
     def _charge(self, s: int, i: int) -> _Charged:
         """Made by the program in segment i: kept over the instants that follow, or its op runs again."""
@@ -157,7 +161,7 @@ class Prices:
         supplies = [p.supply | 1 << (i - 1) for p in able]
         times = np.array([p.runs * problem.times[o] / len(problem.writes[o]) for p in able])
         spared = _spared(supplies, [self.needed[s]], self.forced[s], self.count)[:, 0]
-        return _Charged(float(problem.sizes[s]), times, spared)
+        return _Charged(float(problem.sizes[s]), times, spared, self.facts.packing.get(s))
 
     def at(self, prices: Table) -> Priced:
         """The bound at these prices, one per instant and byte."""
@@ -172,12 +176,12 @@ class Prices:
             spared = paid.spared[x]
             for q in paid.readers:
                 spared = spared * self.spared[x, chosen[q]]
-            over = over + paid.bytes * (1 - spared)
+            over = over + _taken(paid.bytes, paid.packing, 1 - spared, prices)
         for charged in self.charged:
-            costs = charged.times + charged.bytes * ((1 - charged.spared) @ prices)
+            costs = charged.times + _paid(charged.bytes, charged.packing, (1 - charged.spared) @ prices)
             pick = int(costs.argmin())
             total += float(costs[pick])
-            over = over + charged.bytes * (1 - charged.spared[pick])
+            over = over + _taken(charged.bytes, charged.packing, 1 - charged.spared[pick], prices)
         return Priced(total - float(prices @ self.room), over)
 
     def _entries(self, paid: _Paid) -> int:
@@ -195,8 +199,20 @@ class Prices:
         else:
             one, two = self.spared[:count, : sizes[0]], self.spared[:count, : sizes[1]]
             spared = np.matmul(one * weighted[:, None, :], two.transpose(0, 2, 1))
-        table = paid.bytes * (prices.sum() - spared)
+        table = _paid(paid.bytes, paid.packing, prices.sum() - spared)
         return np.asarray(table if paid.producer is not None else table[0])
+
+
+def _paid(size: float, packing: Packing | None, price: Table) -> Table:
+    """What a storage pays at these prices of a byte, all instants together: as it is, or packed where that is less."""
+    return size * price if packing is None else np.minimum(size * price, packing.bytes * price + packing.time)
+
+
+def _taken(size: float, packing: Packing | None, kept: Table, prices: Table) -> Table:
+    """The bytes that it then takes at each instant."""
+    price = float(kept @ prices)
+    packs = packing is not None and packing.bytes * price + packing.time < size * price
+    return kept * (packing.bytes if packing is not None and packs else size)
 
 
 def _patterns(count: int) -> list[_Pattern]:

@@ -152,12 +152,8 @@ def _improve(best: Incumbent, growing: float) -> None:
 
 def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
     """Several instants bound more than one, also where their own order is of no use."""
-    facts = best.facts
+    facts = best.facts.plain
     if best.closed or best.left() <= 1:
-        return
-    if any(op.optional for op in facts.problem.ops):
-        if not near:
-            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
         return
     if best.above(GROUPED):
         from lowtide.planning.optimal.spine.bound import spine_bound  # compiled code is loaded only where it is used

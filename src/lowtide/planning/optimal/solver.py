@@ -151,7 +151,7 @@ def solve(
         "output_flag": False,
         "threads": 1,
         "random_seed": seed,
-        "time_limit": max(0.1, account.deadline - time.perf_counter()),
+        "time_limit": min(1e9, max(0.1, account.deadline - time.perf_counter())),
         "mip_rel_gap": tolerance,
         "mip_abs_gap": max(1e-9, slack / scale),
     }
