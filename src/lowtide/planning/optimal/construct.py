@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from lowtide.planning.optimal.decision import Decision
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 
 class Constructor:
     """Walks the program; what an instant does not store is forgotten there, what is missing is made when read."""
 
-    def __init__(self, facts: Facts, decision: Decision) -> None:
-        self.facts, self.problem, self.decision = facts, facts.problem, decision
+    def __init__(self, view: ProgramView, decision: Decision) -> None:
+        self.view, self.problem, self.decision = view, view.problem, decision
         self.order: list[int] = []
         self.have: set[int] = set()
         self.segment = -1
@@ -24,7 +25,7 @@ class Constructor:
         for k, o in enumerate(problem.program):
             at_instant = following < len(decision.instants) and decision.instants[following] == k
             if at_instant:
-                stored = sorted(decision.stored[following], key=lambda s: self.facts.born.get(s, -1))
+                stored = sorted(decision.stored[following], key=lambda s: self.view.born.get(s, -1))
                 if not all(s in self.have or self._make(s) for s in stored):
                     return None
             if not self._run(o):
@@ -45,12 +46,12 @@ class Constructor:
         found: dict[int, list[int]] = {}
         if not self.decision.instants:
             return found
-        facts, problem, first = self.facts, self.problem, self.decision.instants[0]
+        view, problem, first = self.view, self.problem, self.decision.instants[0]
         for s in sorted(self.decision.stored[0]):
-            if s in facts.born:
+            if s in view.born:
                 continue
             o = min(problem.producers[s], key=lambda q: problem.times[q])
-            uses = [k for r in problem.reads[o] for k in (facts.born.get(r, 0), *facts.needs.get(r, ())) if k < first]
+            uses = [k for r in problem.reads[o] for k in (view.born.get(r, 0), *view.needs.get(r, ())) if k < first]
             found.setdefault(max(uses, default=0), []).append(o)
         return found
 
@@ -78,7 +79,7 @@ class Constructor:
 
     def _maker(self, s: int) -> int | None:
         """Which op makes `s` again: one that the decision runs in this segment, else one of the program."""
-        able = [o for o in self.problem.producers[s] if self.facts.again[o] and not self.problem.ops[o].once]
+        able = [o for o in self.problem.producers[s] if self.view.again[o] and not self.problem.ops[o].once]
         if len(able) < 2:
             return able[0] if able else None
         chosen = [o for o in able if self.segment >= 0 and o in self.decision.runs[self.segment]]
@@ -86,17 +87,17 @@ class Constructor:
         return min(chosen, key=lambda o: (not self.have.issuperset(self.problem.reads[o]), self.problem.times[o], o))
 
 
-def build(facts: Facts, decision: Decision) -> list[int] | None:
+def build(view: ProgramView, decision: Decision) -> list[int] | None:
     """The order that carries out `decision`, or None."""
-    order = Constructor(facts, decision).build()
-    charge(2 * STEP * (facts.count if order is None else len(order)))
+    order = Constructor(view, decision).build()
+    charge(2 * SETTINGS.step * (view.count if order is None else len(order)))
     return order
 
 
-def first_run_steps(facts: Facts, order: Sequence[int]) -> list[int]:
+def first_run_steps(view: ProgramView, order: Sequence[int]) -> list[int]:
     """The step of each program position's first run."""
     steps: list[int] = []
     for step, o in enumerate(order):
-        if facts.position[o] == len(steps):
+        if view.position[o] == len(steps):
             steps.append(step)
     return steps

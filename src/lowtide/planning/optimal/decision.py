@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.lifetimes import instances
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 
 @dataclass(frozen=True)
@@ -16,36 +18,24 @@ class Decision:
     runs: tuple[frozenset[int], ...]
 
 
-def read_off(facts: Facts, order: Sequence[int], instants: Sequence[int]) -> Decision:
+def read_off(view: ProgramView, order: Sequence[int], instants: Sequence[int]) -> Decision:
     """What `order` stores at `instants` and runs again between them."""
-    problem = facts.problem
-    charge(1.2 * STEP * len(order))
+    problem = view.problem
+    charge(1.2 * SETTINGS.step * len(order))
     step_of: dict[int, int] = {}
     runs: list[set[int]] = [set() for _ in instants]
     done, segment = 0, -1
-    newest: dict[int, int] = {}
-    storage: list[int] = []
-    born: list[int] = []
-    last: list[int] = []
     for step, o in enumerate(order):
-        for s in problem.reads[o]:
-            last[newest[s]] = step
-        for s in problem.writes[o]:
-            newest[s] = len(born)
-            storage.append(s)
-            born.append(step)
-            last.append(step)
-        if facts.position[o] == done:
+        if view.position[o] == done:
             if segment + 1 < len(instants) and instants[segment + 1] == done:
                 segment += 1
                 step_of[segment] = step
             done += 1
         elif segment >= 0:
             runs[segment].add(o)
-    for s in problem.kept:
-        last[newest[s]] = len(order)
+    lived = instances(problem, order)
     stored: list[set[int]] = [set() for _ in instants]
-    for s, start, end in zip(storage, born, last, strict=True):
+    for s, start, end in zip(lived.storage, lived.born, lived.last, strict=True):
         if end > start:
             for j, step in step_of.items():
                 if start < step <= end and not (step == end and problem.reuses[order[step]] == s):

@@ -1,19 +1,17 @@
 """The least peak that can be reached in short time, for the answer to a budget that cannot be kept."""
 
-from lowtide.planning.optimal.beam import Beam
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
+from lowtide.planning.optimal.greedy import Greedy
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.repair import repair
-
-STEPS = 12
-"""Budgets that are tried."""
+from lowtide.planning.optimal.settings import SETTINGS
 
 
 def lower_floor(best: Incumbent) -> None:
     """Halve the way between what single ops need and the least peak seen, keeping every order that has less."""
-    facts, problem = best.facts, best.facts.problem
-    low = max(best.budget + 1, *(int(facts.least[o]) for o in problem.program))
-    for step in range(STEPS):
+    view, problem = best.view, best.view.problem
+    low = max(best.budget + 1, *(int(view.least[o]) for o in problem.program))
+    for step in range(SETTINGS.floor_steps):
         if low >= best.floor or best.left() < 0.1 * best.whole:
             return
         target = low if step == 0 else (low + best.floor) // 2
@@ -25,10 +23,10 @@ def lower_floor(best: Incumbent) -> None:
 
 
 def _within(best: Incumbent, budget: int) -> list[int] | None:
-    problem = best.facts.problem
+    problem = best.view.problem
     if is_tiny(problem):
         exact = solve_exactly(problem, budget)
         if exact.finished:
             return None if exact.order is None else list(exact.order)
-    order = repair(best.facts, best.floor_order, budget)
-    return order if order is not None else Beam(best.facts, budget, best.seed).search(1)
+    order = repair(best.view, best.floor_order, budget)
+    return order if order is not None else Greedy(best.view, budget).search()

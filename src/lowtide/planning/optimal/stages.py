@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 
 Allowed = list[set[int]]
 """Per op the segments between instants in which it may run again."""
@@ -24,9 +24,9 @@ class Stages:
         return bisect_left(self.cuts, position)
 
 
-def even_cuts(facts: Facts, count: int) -> tuple[int, ...]:
+def even_cuts(view: ProgramView, count: int) -> tuple[int, ...]:
     """The peak of the program order and positions after it, between which it frees equal shares of its bytes."""
-    live, resident = facts.live, facts.problem.resident_bytes
+    live, resident = view.live, view.problem.resident_bytes
     peak = int(live.argmax())
     cuts = [peak]
     for i in range(1, count):
@@ -37,10 +37,10 @@ def even_cuts(facts: Facts, count: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def allowed_runs(facts: Facts, instants: Sequence[int], stages: Stages) -> Allowed:
+def allowed_runs(view: ProgramView, instants: Sequence[int], stages: Stages) -> Allowed:
     """The segments in which the stages let each op run again."""
-    problem = facts.problem
-    ends = [*instants[1:], facts.count]
+    problem = view.problem
+    ends = [*instants[1:], view.count]
     by_stage: dict[int, set[int]] = {}
     for j, t in enumerate(instants):
         for stage in range(stages.of(t + 1), stages.of(ends[j]) + 1):
@@ -50,11 +50,11 @@ def allowed_runs(facts: Facts, instants: Sequence[int], stages: Stages) -> Allow
         for stage in range(len(stages.cuts) + 1)
     }
     needed = {
-        s: set().union(*(near[stages.of(k)] for k in needs if k > instants[0])) for s, needs in facts.needs.items()
+        s: set().union(*(near[stages.of(k)] for k in needs if k > instants[0])) for s, needs in view.needs.items()
     }
     allowed: Allowed = [set() for _ in problem.ops]
     for o in [o for o, op in enumerate(problem.ops) if op.optional] + list(problem.program[::-1]):
-        if problem.ops[o].once or o in facts.futile:
+        if problem.ops[o].once or o in view.futile:
             continue
         mine = allowed[o]
         for s in problem.writes[o]:

@@ -1,7 +1,7 @@
 """Peak against time where values can be swapped: a plan at each of some budgets."""
 
 from lowtide.planning.optimal import frontier as without_lanes_frontier
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.swapping.arrange import without_lanes
 from lowtide.planning.optimal.swapping.joint import plan
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, quiet
@@ -16,8 +16,8 @@ def frontier(
         return without_lanes_frontier.frontier(
             problem, points=points, time_limit=time_limit, seed=seed, progress=progress
         )
-    facts = Facts(without_lanes(problem).problem)
-    top, low = int(facts.live.max()), max(int(facts.least[o]) for o in facts.problem.program)
+    view = ProgramView(without_lanes(problem).problem)
+    top, low = int(view.live.max()), max(int(view.least[o]) for o in view.problem.program)
     found: list[Plan] = []
     for point in range(points):
         budget = top - (top - low) * point // max(1, points - 1)

@@ -6,14 +6,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from lowtide.planning.optimal.eliminate import Elimination, Scope, Table, TooWide
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 from lowtide.planning.problem import Problem
 
-MEET = 14
-"""Most ops that make or read one value."""
 
-
-class Saving:
+class KeepOrRerun:
     """Each op runs again or not; a value is stored where it is wanted and its op does not. Solved op by op."""
 
     def __init__(
@@ -45,9 +43,9 @@ class Saving:
     def _value(self, s: int, o: int, readers: Scope, *, wanted: bool) -> None:
         """[runs of its op and its readers]: 1 where the value must be stored."""
         scope = ((o,) if o in self.again else ()) + readers
-        if len(scope) > MEET:
+        if len(scope) > SETTINGS.meet:
             raise TooWide
-        charge(20 * STEP + 2e-3 * STEP * 2 ** len(scope))
+        charge(20 * SETTINGS.step + 2e-3 * SETTINGS.step * 2 ** len(scope))
         table = np.ones((2,) * len(scope))
         if not wanted:
             table[(0,) * len(scope)] = 0.0
