@@ -3,7 +3,7 @@
 import math
 
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
-from lowtide.planning.optimal.construct import build
+from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import span_options
 from lowtide.planning.optimal.passes import Passes

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from lowtide.planning.optimal import options
 from lowtide.planning.optimal.blocks import find_narrow_blocks
-from lowtide.planning.optimal.construct import build
-from lowtide.planning.optimal.decision import read_off
+from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.eliminate import TooWide
+from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps, live_bytes
@@ -17,7 +17,6 @@ from lowtide.planning.optimal.options import span_options
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from lowtide.planning.optimal.certify import solve_instant
-from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.cutting import price_bound
+from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.anneal import walk
 from lowtide.planning.optimal.settings import SETTINGS

@@ -123,10 +123,10 @@ def _from_nested(best: Incumbent, most: int) -> None:
     before, whole = best.extra, max(percents)
     room = best.budget - view.problem.resident_bytes
     passes = _passes(best, blocks, like, [best.price * factor for factor in SETTINGS.byte_prices], until)
-    if passes is None or best.left() < 2 * Nested.work(intervals, passes.ways, whole):
+    if passes is None or best.left() < 2 * Nested.work(intervals, passes.option_count, whole):
         return
     affordable = SETTINGS.finer_share * best.left()
-    parts = next((n for n in SETTINGS.finer if Nested.work(intervals, passes.ways, n * whole) < affordable), 1)
+    parts = next((n for n in SETTINGS.finer if Nested.work(intervals, passes.option_count, n * whole) < affordable), 1)
     nested = Nested(blocks, passes, max(1, room * whole // 100), intervals, levels=parts * whole)
     for percent in percents:
         if percent != percents[0] and best.left() < until:

@@ -10,13 +10,6 @@ from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
 
 
-def hopeless_op(view: ProgramView, budget: int) -> int | None:
-    """An op of the program that alone needs more than the budget."""
-    needs = [(int(view.least[o]), o) for o in view.problem.program]
-    worst, o = max(needs, key=lambda entry: (entry[0], -entry[1]))
-    return o if worst > budget else None
-
-
 def rank_instants(best: Incumbent) -> None:
     """Single instants by their linear relaxation: the strongest is where bytes are scarcest."""
     most = SETTINGS.ranked if best.is_small else SETTINGS.ranked_large

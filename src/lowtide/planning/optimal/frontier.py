@@ -6,6 +6,8 @@ from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.search import search
 from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.swapping.arrange import without_lanes
+from lowtide.planning.optimal.swapping.joint import plan as plan_with_lanes
 from lowtide.planning.optimal.work import Allowance, working_within
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
@@ -19,6 +21,8 @@ def frontier(
     A point begins with the schedule of the point above it, made to fit; its own schedule is then tried at the points
     above. A bound holds for every smaller budget too.
     """
+    if problem.lanes:
+        return _each_by_itself(problem, points, time_limit, seed, progress)
     view = ProgramView(problem)
     share = time_limit / (points + SETTINGS.halvings)
     found: list[Incumbent] = []
@@ -43,12 +47,33 @@ def frontier(
             seconds.append(allowance.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
         upper.offer(lower.order or (), "the point below")
-    plans = [_judged(*point) for point in zip(found, seconds, notes, strict=True)]
+    return _unbeaten([_judged(*point) for point in zip(found, seconds, notes, strict=True)])
+
+
+def _unbeaten(plans: list[Plan]) -> tuple[Plan, ...]:
+    """Those that no plan of a smaller budget beats in both time and peak."""
     return tuple(
         plan
         for i, plan in enumerate(plans)
         if not any(q.time <= plan.time and q.peak <= plan.peak for q in plans[i + 1 :])
     )
+
+
+def _each_by_itself(
+    problem: Problem, points: int, time_limit: float, seed: int, progress: Progress
+) -> tuple[Plan, ...]:
+    """With lanes, where schedules of one budget say little about another's."""
+    view = ProgramView(without_lanes(problem).problem)
+    top, low = int(view.live.max()), max(int(view.least[o]) for o in view.problem.program)
+    found: list[Plan] = []
+    for point in range(points):
+        budget = top - (top - low) * point // max(1, points - 1)
+        progress(f"budget {budget}")
+        try:
+            found.append(plan_with_lanes(problem, budget, time_limit=time_limit / points, seed=seed))
+        except BudgetInfeasible:
+            break
+    return _unbeaten(found)
 
 
 def _budgets(view: ProgramView, points: int, found: list[Incumbent]) -> Iterator[int]:

@@ -1,19 +1,18 @@
 """Improve the best schedule by solving a part of it anew: a few ranges of values are free, all others stay."""
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lowtide.planning.optimal.construct import build
-from lowtide.planning.optimal.decision import read_off
+from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.incumbent import Incumbent
-from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.instants import Allowed, Model
 from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 
 Range = tuple[int, int]
 """Program positions from the first up to, not including, the second."""
@@ -64,6 +63,18 @@ def _ranges(chance: random.Random, width: int, end: int, *, double: bool) -> Ite
     for _ in range(2):
         low = chance.randrange(-half // 2, end)
         yield low, low + half
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The program cut into stages at `cuts`; ops run again in the stage of the need or `horizon` stages before."""
+
+    cuts: tuple[int, ...]
+    horizon: int
+
+    def of(self, position: int) -> int:
+        """The stage a position belongs to: stage i ends with position cuts[i]."""
+        return bisect_left(self.cuts, position)
 
 
 @dataclass(frozen=True)
@@ -130,3 +141,45 @@ def tight_positions(view: ProgramView, order: Sequence[int], count: int) -> list
         if k < view.count and size > at.get(best.get(k // width, -1), -1):
             best[k // width] = k
     return sorted(sorted(best.values(), key=lambda k: (-at[k], k))[:count])
+
+
+def even_cuts(view: ProgramView, count: int) -> tuple[int, ...]:
+    """The peak of the program order and positions after it, between which it frees equal shares of its bytes."""
+    live, resident = view.live, view.problem.resident_bytes
+    peak = int(live.argmax())
+    cuts = [peak]
+    for i in range(1, count):
+        level = resident + (int(live[peak]) - resident) * (1 - i / count)
+        position = int(np.nonzero(live >= level)[0][-1])
+        if position > cuts[-1]:
+            cuts.append(position)
+    return tuple(cuts)
+
+
+def allowed_runs(view: ProgramView, instants: Sequence[int], stages: Stages) -> Allowed:
+    """The segments in which the stages let each op run again."""
+    problem = view.problem
+    ends = [*instants[1:], view.count]
+    by_stage: dict[int, set[int]] = {}
+    for j, t in enumerate(instants):
+        for stage in range(stages.of(t + 1), stages.of(ends[j]) + 1):
+            by_stage.setdefault(stage, set()).add(j)
+    near: dict[int, set[int]] = {
+        stage: set().union(*(by_stage.get(q, set()) for q in range(stage - stages.horizon, stage + 1)))
+        for stage in range(len(stages.cuts) + 1)
+    }
+    needed = {
+        s: set().union(*(near[stages.of(k)] for k in needs if k > instants[0])) for s, needs in view.needs.items()
+    }
+    allowed: Allowed = [set() for _ in problem.ops]
+    for o in [o for o, op in enumerate(problem.ops) if op.optional] + list(problem.program[::-1]):
+        if problem.ops[o].once or o in view.futile:
+            continue
+        mine = allowed[o]
+        for s in problem.writes[o]:
+            segments = needed.get(s, set())
+            mine |= segments
+            if not segments or len(problem.producers[s]) > 1:
+                for reader in problem.readers[s]:
+                    mine |= allowed[reader]
+    return allowed

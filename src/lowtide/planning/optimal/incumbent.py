@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lowtide.planning.optimal.construct import build
-from lowtide.planning.optimal.decision import Decision
+from lowtide.planning.optimal.decision import Decision, build
 from lowtide.planning.optimal.instants import byte_price
 from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.packing import packed_by, packings, unpacked, with_packing

@@ -16,8 +16,10 @@ from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.solver import Program, solve
-from lowtide.planning.optimal.stages import Allowed
 from lowtide.planning.optimal.work import charge
+
+Allowed = list[set[int]]
+"""Per op the segments between instants in which it may run again."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Nested:
         return SETTINGS.step * (100 * ways * len(intervals.first) + 5e-3 * levels * ways**2 / 2 * intervals.splits)
 
     def __post_init__(self) -> None:
-        count, ways, rows = self.blocks.count, self.passes.ways, len(self.intervals.first)
+        count, ways, rows = self.blocks.count, self.passes.option_count, len(self.intervals.first)
         charge(self.work(self.intervals, ways, self.levels))
         self.place = self.intervals.place
         self.unit = max(1, self.room) / self.levels

@@ -21,7 +21,7 @@ class Passes:
 
     def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]], like: Sequence[int] | None = None) -> None:
         self.blocks = blocks
-        self.ways = ways = min(map(len, options))
+        self.option_count = ways = min(map(len, options))
         count = blocks.count
         like = range(count) if like is None else like
         self.saved = [[options[b][p].saved for b in range(count)] for p in range(ways)]
@@ -72,7 +72,7 @@ class Passes:
     def first_peak(self, i: int) -> Sizes:
         """[q, s - i - 1]: bytes of the program's own pass from block i up to s, before which nothing was saved."""
         held = self.before[:, i:-1] - self.before[:, i : i + 1]
-        own = np.array([self.peak[q, q, i:] for q in range(self.ways)])
+        own = np.array([self.peak[q, q, i:] for q in range(self.option_count)])
         found: Sizes = np.maximum.accumulate(held + self.entry[:, i, i:-1] + own, axis=1)
         return found
 

@@ -81,7 +81,7 @@ class ProgramView:
         return min(problem.times[o] / sum(r not in self.born for r in problem.writes[o]) for o in problem.producers[s])
 
     @cached_property
-    def again(self) -> tuple[bool, ...]:
+    def can_rerun(self) -> tuple[bool, ...]:
         """Per op: may it run beyond its place in the program?"""
         return tuple(not op.once or op.optional for op in self.problem.ops)
 

@@ -4,17 +4,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from lowtide.planning.optimal import build, walks
-from lowtide.planning.optimal.certify import hopeless_op, rank_instants, solve_instants
+from lowtide.planning.optimal.certify import rank_instants, solve_instants
 from lowtide.planning.optimal.cutting import bound_by_prices
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
-from lowtide.planning.optimal.floor import lower_floor
-from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import Allowance, working_within
-from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, over_budget, quiet
+from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of
 
@@ -85,7 +84,7 @@ def search(best: Incumbent) -> str:
         best.offer(best.view.problem.program, "the program order")
         return "the program fits as it is"
     try:
-        _refuse_hopeless(best)
+        refuse_hopeless(best)
         if _solved_exactly(best):
             return "every order was considered"
         run(FIRST, best)
@@ -110,21 +109,6 @@ def run(stages: tuple[Stage, ...], best: Incumbent) -> None:
         if stage.name not in best.without and not best.closed and best.left() > 0 and stage.worth(best):
             best.progress(stage.name)
             stage.run(best)
-
-
-def _refuse_hopeless(best: Incumbent) -> None:
-    """One op that alone needs more than the budget, or whose inputs cannot all be at hand within it."""
-    o = hopeless_op(best.view, best.budget)
-    if o is None:
-        o = impossible_op(best.view, best.budget, ops=SETTINGS.traced_ops, sets=SETTINGS.traced_sets)
-    if o is None:
-        return
-    problem = best.view.problem
-    storages = {*problem.reads[o], *problem.writes[o]}
-    blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
-    lower_floor(best)
-    workspace = (problem.ops[o].name, problem.workspaces[o])
-    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers, workspace=workspace)
 
 
 def _solved_exactly(best: Incumbent) -> bool:

@@ -3,7 +3,7 @@
 Walks know plain problems only: packing is decided by the best order, taken out, and put back (`Incumbent.plain`).
 """
 
-from lowtide.planning.optimal.construct import build
+from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.simulate import time_of
@@ -62,15 +62,17 @@ def along_the_spine(best: Incumbent) -> None:
     from lowtide.planning.optimal.spine.bound import SpineBound
 
     best.spine = spine = SpineBound(best.view.plain, best.budget, best.top, left=best.left)
+    coarse = spine.at(SETTINGS.cells[0])
+    if coarse is None:
+        return
+    best.raise_bound(coarse.least)
+    if not best.far:
+        return
     plain = best.plain()
     found: list[list[int]] = []
     for percent in SETTINGS.spine_percents:
-        chain = spine.at(SETTINGS.cells[0], percent)
-        if chain is None:
-            return
-        if percent == 100:
-            best.raise_bound(chain.least)
-        decision = spine.decision(chain) if best.above(SETTINGS.apart) else None
+        chain = coarse if percent == 100 else spine.at(SETTINGS.cells[0], percent)
+        decision = spine.decision(chain) if chain else None
         order = build(plain.view, decision) if decision else None
         fitted = best.fitted(order, plain.view) if order else None
         if fitted:
@@ -79,10 +81,9 @@ def along_the_spine(best: Incumbent) -> None:
         return
     start = min(found, key=lambda order: time_of(plain.view.problem, order))
     best.offer(plain.back(start), "the spine")
-    if best.far:
-        seconds = min(SETTINGS.walk * best.whole, best.left())
-        grown = Regrowth(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
-        best.offer(plain.back(grown.best or start), "ruin and recreate, along the spine")
+    seconds = min(SETTINGS.walk * best.whole, best.left())
+    grown = Regrowth(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
+    best.offer(plain.back(grown.best or start), "ruin and recreate, along the spine")
 
 
 def finer_spine(best: Incumbent) -> None:

@@ -83,7 +83,7 @@ def test_bytes_are_the_simulators_after_any_edits(data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from([INSERT, INSERT, INSERT, REMOVE, TAKE_OUT, MARK, UNDO, KEYS]))
         if kind == INSERT:
             step = data.draw(st.integers(1, len(edited.ops)))
-            able = [k for k in set(edited.ops[:step]) if edited.tables.again[k]]
+            able = [k for k in set(edited.ops[:step]) if edited.tables.can_rerun[k]]
             if able:
                 edited.make(INSERT, step, data.draw(st.sampled_from(sorted(able))))
         elif kind in (REMOVE, TAKE_OUT):

@@ -128,7 +128,7 @@ def _needed(
             if held + tables.sizes[read] <= lasting * tables.sizes[s]:
                 held += tables.sizes[read]
                 continue
-            if not tables.again[maker] or count >= most:
+            if not tables.can_rerun[maker] or count >= most:
                 return 0, 0.0, 0.0
             tried[count], seen[maker] = maker, seen[-1]
             count += 1

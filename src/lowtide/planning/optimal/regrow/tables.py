@@ -47,7 +47,7 @@ class Tables(NamedTuple):
     times: Floats
     workspaces: Ints
     reuses: Ints
-    again: Flags
+    can_rerun: Flags
 
 
 class Order(NamedTuple):
@@ -115,7 +115,7 @@ def tables_of(view: ProgramView) -> Tables:
         times=np.array([*(problem.times[o] for o in program), 0.0], dtype=np.float64),
         workspaces=_ints([*(problem.workspaces[o] for o in program), 0]),
         reuses=_ints(reuses),
-        again=np.array(again, dtype=np.bool_),
+        can_rerun=np.array(again, dtype=np.bool_),
     )
 
 

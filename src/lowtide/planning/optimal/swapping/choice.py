@@ -24,13 +24,13 @@ class Lanes:
     problem: Problem
     swaps: tuple[Swap, ...]
 
-    def view(self, *, dragging: bool) -> ProgramView:
-        """The problem with copies as ops that take no time; `dragging` charges what they take from compute."""
+    def view(self, *, with_cost: bool) -> ProgramView:
+        """The problem with copies as ops that take no time; `with_cost` charges what they take from compute."""
         ops = list(self.problem.ops)
         for o, op in enumerate(ops):
             if op.lane != COMPUTE:
                 ops[o] = replace(op, lane=COMPUTE, time=0.0)
-        if dragging:
+        if with_cost:
             for swap in self.swaps:
                 time = self.problem.times[swap.release]
                 ops[swap.offload] = replace(ops[swap.offload], time=time)
@@ -78,8 +78,9 @@ def chosen_swaps(
 def instant_bound(lanes: Lanes, view: ProgramView, budget: int, instant: int, *, seconds: float) -> float:
     """The least extra time that any schedule needs because of `instant`, swaps included.
 
-    `view` are without dragging, which a schedule could save by waiting for several copies at once. Time before the
-    instant beyond the program's is `out`, whatever it is spent on; behind it, ops that run again and `back`.
+    `view` is without what copies take from compute, which a schedule could save by waiting for several copies at once.
+    Time before the instant beyond the program's is `out`, whatever it is spent on; behind it, ops that run again and
+    `back`.
     """
     model = Model(view, budget, [instant], certify=True)
     if model.impossible:
@@ -141,7 +142,7 @@ def _needed_until(view: ProgramView) -> list[int]:
     while changed:
         changed = False
         for o in range(len(problem.ops) - 1, -1, -1):
-            reach = max((until[s] for s in problem.writes[o]), default=0) if view.again[o] else 0
+            reach = max((until[s] for s in problem.writes[o]), default=0) if view.can_rerun[o] else 0
             for s in problem.reads[o]:
                 if until[s] < reach:
                     until[s], changed = reach, True

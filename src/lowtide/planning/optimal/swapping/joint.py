@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lowtide.planning.optimal import search
-from lowtide.planning.optimal.certify import hopeless_op, ranked_instants
+from lowtide.planning.optimal.certify import ranked_instants
 from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.refuse import hopeless_op
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.swapping.arrange import absences, arrange, without_lanes
 from lowtide.planning.optimal.swapping.choice import Lanes, chosen_swaps, instant_bound
@@ -72,7 +73,7 @@ def _with_swaps(
     problem, budget = best.problem, best.budget
     progress("choosing swaps")
     seconds = SETTINGS.swap_choosing * time_limit / 6
-    dragged, free = lanes.view(dragging=True), lanes.view(dragging=False)
+    charged, free = lanes.view(with_cost=True), lanes.view(with_cost=False)
     tried: set[frozenset[int]] = set()
     with working_within(allowance):
         instants = [instant for _, instant in ranked_instants(bare, budget, most=8, seconds=seconds)[:2]]
@@ -81,7 +82,7 @@ def _with_swaps(
         for instant in instants:
             bound = max(bound, instant_bound(lanes, free, budget, instant, seconds=seconds))
             for share in SETTINGS.swap_lanes:
-                cost, chosen = chosen_swaps(lanes, dragged, budget, instant, share=share, seconds=seconds)
+                cost, chosen = chosen_swaps(lanes, charged, budget, instant, share=share, seconds=seconds)
                 key = frozenset(swap.storage for swap in chosen)
                 if chosen and not any(len(key ^ known) <= SETTINGS.swap_same * len(key) for known in tried):
                     tried.add(key)
