@@ -20,6 +20,11 @@ Range = tuple[int, int]
 
 def improve(best: Incumbent) -> None:
     """Free all values but only near their need, then ranges of values with more freedom; keep what is better."""
+    with best.allowance.reserve(best.walk_share):  # for the walk that follows
+        _improve(best)
+
+
+def _improve(best: Incumbent) -> None:
     if best.order is None:
         return
     view = best.view

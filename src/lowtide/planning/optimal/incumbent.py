@@ -128,6 +128,11 @@ class Incumbent:
         """What a byte costs there, in time."""
         return byte_price(self.view, self.budget, self.top)
 
+    @property
+    def walk_share(self) -> float:
+        """Share of the work for a walk."""
+        return SETTINGS.walk if self.is_wide else SETTINGS.walk_little
+
     def walk_seed(self) -> int:
         """Another one for every walk."""
         self.walks += 1

@@ -46,6 +46,12 @@ BETTER = (
     Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
 )
 """Plans of a build that fits the graph: chains of blocks, or walks over any graph."""
+IMPROVE = (
+    Stage("short walk", walks.short_walk),
+    Stage("ranges", improve),
+    Stage("walk", walks.onward),
+)
+"""Parts of the best order solved anew, between walks from it: the second is long where the gap is wide."""
 CERTIFY = (
     Stage("finer spine", walks.finer_spine, lambda best: best.above(SETTINGS.apart)),
     Stage("prices", bound_by_prices, lambda best: best.left() > 1),
@@ -87,12 +93,12 @@ def search(best: Incumbent) -> str:
         refuse_hopeless(best)
         if _solved_exactly(best):
             return "every order was considered"
-        run(FIRST, best)
+        run(FIRST, best, always=True)
         with best.allowance.reserve(SETTINGS.kept_for_bounds / (3 if best.near else 1)):
             run(BETTER, best)
-            _improve(best)
+            run(IMPROVE, best)
         run(CERTIFY, best)
-        _improve_on(best)
+        _improve_further(best)
     except Impossible:
         lower_floor(best)
         raise over_budget(best.view.problem, best.floor_order, best.budget, proven=True) from None
@@ -103,10 +109,10 @@ def search(best: Incumbent) -> str:
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
-def run(stages: tuple[Stage, ...], best: Incumbent) -> None:
-    """One stage after the other, those that are worth their time."""
+def run(stages: tuple[Stage, ...], best: Incumbent, *, always: bool = False) -> None:
+    """One stage after the other, those that are worth their time; `always` also where no work is left."""
     for stage in stages:
-        if stage.name not in best.without and not best.closed and best.left() > 0 and stage.worth(best):
+        if stage.name not in best.without and not best.closed and (always or best.left() > 0) and stage.worth(best):
             best.progress(stage.name)
             stage.run(best)
 
@@ -124,20 +130,10 @@ def _solved_exactly(best: Incumbent) -> bool:
     return exact.finished
 
 
-def _improve(best: Incumbent) -> None:
-    """Ranges of the best order solved anew, between walks: the second is long where the gap is wide."""
-    share = SETTINGS.walk if best.is_wide else SETTINGS.walk_little
-    walks.walk(best, SETTINGS.walk_little)
-    if "ranges" not in best.without:
-        with best.allowance.reserve(share):
-            improve(best)
-    walks.walk(best, share)
-
-
-def _improve_on(best: Incumbent) -> None:
+def _improve_further(best: Incumbent) -> None:
     """Further rounds, while work is left and they gain something."""
     while best.order is not None and not best.closed and best.left() > SETTINGS.left_for_more * best.whole:
         before = best.extra
-        _improve(best)
+        run(IMPROVE, best)
         if best.extra >= before:
             return

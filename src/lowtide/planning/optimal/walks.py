@@ -46,6 +46,16 @@ def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
         best.offer(plain.back(grown.best), "ruin and recreate, anew" if anew else "ruin and recreate")
 
 
+def short_walk(best: Incumbent) -> None:
+    """From the best order, for a moment."""
+    walk(best, SETTINGS.walk_little)
+
+
+def onward(best: Incumbent) -> None:
+    """From the best order, long where the gap is wide."""
+    walk(best, best.walk_share)
+
+
 def walks_anew(best: Incumbent) -> None:
     """Where a walk begins matters, and a hot one forgets it: twice from the program, then from the best."""
     for anew in (True, True, False):
