@@ -5,7 +5,7 @@ import math
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.nested import Nested
-from lowtide.planning.optimal.options import span_options
+from lowtide.planning.optimal.options import block_options
 from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.repeats import Intervals
@@ -17,7 +17,7 @@ from lowtide.planning.synthetic import repeated_blocks
 
 def _passes(blocks: Blocks) -> Passes:
     prices = [1.0, 1e-3, 0.0]
-    return Passes(blocks, [span_options(blocks, (b, b + 1), prices, blocks.onward(b)) for b in range(blocks.count)])
+    return Passes(blocks, [block_options(blocks, b, prices) for b in range(blocks.count)])
 
 
 def _distinct(blocks: Blocks) -> Intervals:

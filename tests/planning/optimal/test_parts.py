@@ -13,7 +13,7 @@ from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps, live_bytes
-from lowtide.planning.optimal.options import span_options
+from lowtide.planning.optimal.options import block_options
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
@@ -132,15 +132,14 @@ def test_keeping_or_rerunning_op_by_op_is_the_integer_program(monkeypatch: pytes
     blocks = find_narrow_blocks(ProgramView(repeated_blocks(6)), 4)
     assert blocks is not None
     prices = [1.0, 3e-3, 1e-3, 3e-4, 0.0]
-    spans = [(0, 1), (1, 2), (0, 3)]
-    fast = [span_options(blocks, span, prices) for span in spans]
+    fast = [block_options(blocks, b, prices) for b in range(blocks.count)]
 
     def too_wide(*_: object) -> None:
         raise TooWide
 
     monkeypatch.setattr(options, "KeepOrRerun", too_wide)
-    for span, found in zip(spans, fast, strict=True):
-        for price, one, other in zip(prices, found, span_options(blocks, span, prices), strict=True):
+    for b, found in enumerate(fast):
+        for price, one, other in zip(prices, found, block_options(blocks, b, prices), strict=True):
             assert one.time + price * one.stored == pytest.approx(other.time + price * other.stored, rel=1e-3)
 
 

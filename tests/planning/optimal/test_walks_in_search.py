@@ -49,6 +49,7 @@ def test_walks_take_packing_out_and_put_it_back() -> None:
     best, _ = _search(Problem("packed", storages, ops), 0.9)
     best.order, best.extra = [0, 3, 1, 4, 2], 2.0
     plain = best.plain()
+    assert plain is not None
     assert plain.packed == {0}
     assert plain.stripped(best.order) == [0, 1, 2]
     assert plain.back([0, 1, 2]) == best.order

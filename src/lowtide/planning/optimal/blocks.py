@@ -27,9 +27,9 @@ class Blocks:
         """The position where what comes before turns from forward into backward."""
         return self.cuts[-1]
 
-    def positions(self, span: tuple[int, int]) -> range:
-        """The positions of blocks span[0] to span[1]."""
-        return range(self.cuts[span[0]], self.cuts[span[1]])
+    def positions(self, b: int) -> range:
+        """The positions of a block."""
+        return range(self.cuts[b], self.cuts[b + 1])
 
     @cached_property
     def entry(self) -> tuple[frozenset[int], ...]:

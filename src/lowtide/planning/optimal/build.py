@@ -10,7 +10,7 @@ from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.nested import Nested
-from lowtide.planning.optimal.options import Option, span_options
+from lowtide.planning.optimal.options import Option, block_options
 from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.program_view import gap_positions
 from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
@@ -147,8 +147,8 @@ def _passes(
             own = dict(zip(own_storages(blocks, first), own_storages(blocks, b), strict=True))
             options.append([replace(o, saved=frozenset(own[s] for s in o.saved)) for o in options[first]])
         else:
-            options.append(span_options(blocks, (b, b + 1), prices, blocks.onward(b)))
+            options.append(block_options(blocks, b, prices))
         if best.left() < until or len(options[-1]) < len(prices):
             return None
-    charge(SETTINGS.step * len(prices) ** 2 / 2 * sum(len(blocks.positions((b, b + 1))) for b in set(like)))
+    charge(SETTINGS.step * len(prices) ** 2 / 2 * sum(len(blocks.positions(b)) for b in set(like)))
     return Passes(blocks, options, like)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lowtide.planning.optimal.decision import Decision, build
 from lowtide.planning.optimal.instants import byte_price
 from lowtide.planning.optimal.lifetimes import live_bytes
-from lowtide.planning.optimal.packing import packed_by, packings, unpacked, with_packing
+from lowtide.planning.optimal.packing import packed_by, pairs, unpacked, with_packing
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
@@ -147,14 +147,19 @@ class Incumbent:
         """Work that may still be done."""
         return self.allowance.left()
 
-    def plain(self) -> "Plain":
+    def plain(self) -> "Plain | None":
         """The problem without optional ops, for parts that know none: what the best order packs waits packed.
 
-        While there is no order, all that can be packed does.
+        While there is no order, all that can be packed does. None where the order uses optional ops in another way.
         """
         problem = self.view.problem
-        packed = packings(problem).keys() if self.order is None else packed_by(problem, self.order)
-        return Plain(self.view, frozenset(packed))
+        able = pairs(problem)
+        if self.order is None:
+            return Plain(self.view, frozenset(able))
+        packed = packed_by(problem, self.order)
+        known = {o for s in packed & able.keys() for o in able[s]}
+        used = {o for o in self.order if problem.ops[o].optional}
+        return Plain(self.view, packed) if used <= known else None
 
     def over(self, order: Sequence[int]) -> int:
         """Bytes by which an order exceeds the budget."""

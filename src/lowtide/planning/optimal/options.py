@@ -1,4 +1,4 @@
-"""Ways to come back to a span of blocks: what it stores on the way out, what it runs again, what that takes."""
+"""Options of a block: what it stores on the way out, what it runs again on return, what that takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,46 +13,39 @@ from lowtide.planning.optimal.work import charge
 
 @dataclass(frozen=True)
 class Option:
-    """One way: `stored` bytes while the blocks behind are worked on, `time` to run again on return."""
+    """`stored` bytes while the blocks behind are worked on, `time` to run again on return."""
 
     saved: frozenset[int]
     stored: int
     time: float
-    outward: int
-    """Peak of the block's own values while it runs forward and saves."""
     back: int
     """Peak of its own values, and of what the program writes meanwhile, on return."""
 
 
-Span = tuple[int, int]
-"""Blocks from the first of the two up to, not including, the second."""
-
-
-def span_options(
-    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int] = frozenset()
-) -> list[Option]:
-    """The best saved sets of a span at each price of a byte, one per price; `onward` is at hand on return anyway."""
+def block_options(blocks: Blocks, b: int, prices: Sequence[float]) -> list[Option]:
+    """The best saved sets of a block at each price of a byte, one per price; what it passes on is there on return."""
+    sizes = blocks.view.problem.sizes
     known: dict[frozenset[int], Option] = {}
     found: list[Option] = []
-    for saved, time in _saved_sets(blocks, span, prices, onward):
+    for saved, time in _saved_sets(blocks, b, prices, blocks.onward(b)):
         if saved not in known:
-            charge(12 * SETTINGS.step * len(blocks.positions(span)))
-            known[saved] = _measured(blocks, span, saved, time, onward)
+            charge(12 * SETTINGS.step * len(blocks.positions(b)))
+            known[saved] = Option(saved, sum(sizes[s] for s in saved), time, _back_peak(blocks, b, saved))
         found.append(known[saved])
     return found
 
 
 def _saved_sets(
-    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int]
+    blocks: Blocks, b: int, prices: Sequence[float], onward: frozenset[int]
 ) -> list[tuple[frozenset[int], float]]:
-    """Store or run again, per price: an integer program of the span alone, as of one instant."""
-    needed = [s for b in range(*span) for s in blocks.needed[b] if s not in onward]
+    """Store or run again, per price: an integer program of the block alone, as of one instant."""
+    needed = [s for s in blocks.needed[b] if s not in onward]
     if not needed:
         return [(frozenset(), 0.0)] * len(prices)
     view, problem = blocks.view, blocks.view.problem
-    ops = [problem.program[k] for k in blocks.positions(span)]
+    ops = [problem.program[k] for k in blocks.positions(b)]
     inside = {s for o in ops for s in problem.writes[o]}
-    given = blocks.entry[span[0]]
+    given = blocks.entry[b]
     if not any(problem.ops[o].optional for s in inside for o in problem.readers[s]):
         try:
             saving = KeepOrRerun(problem, ops, needed, given, onward)
@@ -99,17 +92,11 @@ def _saved_sets(
     return found
 
 
-def _measured(blocks: Blocks, span: Span, saved: frozenset[int], time: float, onward: frozenset[int]) -> Option:
-    sizes = blocks.view.problem.sizes
-    stored = sum(sizes[s] for s in saved)
-    return Option(saved, stored, time, outward_peak(blocks, span, saved), _back_peak(blocks, span, saved, onward))
-
-
-def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
-    """Peak of the span's own values while it runs forward and keeps `saved`."""
+def outward_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
+    """Peak of a block's own values while it runs forward and keeps `saved`."""
     problem = blocks.view.problem
-    beyond = blocks.entry[span[1]] if span[1] < blocks.count else frozenset()
-    positions = blocks.positions(span)
+    beyond = blocks.onward(b)
+    positions = blocks.positions(b)
     last: dict[int, int] = {}
     for k in positions:
         o = problem.program[k]
@@ -131,13 +118,13 @@ def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
     return peak
 
 
-def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int], onward: frozenset[int]) -> int:
+def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
     """Peak on return: the block's values made again on demand beside what the program writes meanwhile."""
     view, problem = blocks.view, blocks.view.problem
-    start = blocks.returns[span[1] - 1]
-    end = blocks.returns[span[0] - 1] if span[0] else view.count
-    inside = {s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]}
-    there = saved | (onward & inside)
+    start = blocks.returns[b]
+    end = blocks.returns[b - 1] if b else view.count
+    inside = {s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]}
+    there = saved | (blocks.onward(b) & inside)
     have = set(there)
     steps: list[tuple[int, int]] = []
 

@@ -85,25 +85,32 @@ def unpacked(problem: Problem, packed: Collection[int] = ()) -> Unpacked:
     return Unpacked(Problem(problem.name, tuple(storages), tuple(ops)), problem.program)
 
 
+def pairs(problem: Problem) -> dict[int, tuple[int, int]]:
+    """Per storage of the program the cheapest op that packs it and the one that unpacks it, each from it alone."""
+    found: dict[int, tuple[int, int]] = {}
+    for s in packings(problem):
+        to = [o for o in problem.readers[s] if _alone(problem, o)]
+        back = [o for o in problem.producers[s] if _alone(problem, o)]
+        able = [(o, q) for o in to for q in back if problem.reads[q][0] in problem.writes[o]]
+        if able:
+            found[s] = min(able, key=lambda pair: (problem.times[pair[0]] + problem.times[pair[1]], pair))
+    return found
+
+
 def packed_by(problem: Problem, order: Sequence[int]) -> frozenset[int]:
     """The storages that optional ops make again in an order."""
-    can = packings(problem)
-    return frozenset(s for o in set(order) if problem.ops[o].optional for s in problem.writes[o] if s in can)
+    optional = {o for o in order if problem.ops[o].optional}
+    return frozenset(s for s in packings(problem) if not optional.isdisjoint(problem.producers[s]))
 
 
 def with_packing(problem: Problem, packed: Collection[int], order: Sequence[int]) -> list[int]:
     """An order of the program's ops in which what is `packed` is packed after each read and unpacked before the next.
 
-    For storages with one op that packs and one that unpacks; others stay as they are.
+    For storages that have a pair of ops for it; others stay as they are.
     """
-    pack: dict[int, int] = {}
-    unpack: dict[int, int] = {}
-    for s in packed:
-        back = [o for o in problem.producers[s] if _alone(problem, o)]
-        to = [o for o in problem.readers[s] if _alone(problem, o)]
-        pairs = [(o, q) for o in to for q in back if problem.reads[q][0] in problem.writes[o]]
-        if pairs:
-            pack[s], unpack[s] = min(pairs, key=lambda pair: (problem.times[pair[0]] + problem.times[pair[1]], pair))
+    able = pairs(problem)
+    pack = {s: able[s][0] for s in packed if s in able}
+    unpack = {s: able[s][1] for s in pack}
     later: dict[int, list[bool]] = {}
     reading: dict[int, bool] = dict.fromkeys(problem.kept, True)
     for step in range(len(order) - 1, -1, -1):

@@ -46,7 +46,7 @@ class Passes:
                         continue
                     before, after = self.saved[p][b], self.saved[q][b]
                     self.time[p, q, b] = _make_time(blocks, b, before, after)
-                    self.peak[p, q, b] = outward_peak(blocks, (b, b + 1), before | after)
+                    self.peak[p, q, b] = outward_peak(blocks, b, before | after)
         self.passed = np.concatenate((np.zeros((ways, ways, 1)), self.time.cumsum(axis=2)), axis=2)
         self._highest = {
             (p, i): np.maximum.accumulate(self._need(p, i), axis=1) for p in range(ways) for i in range(count)
@@ -115,4 +115,4 @@ def _rate(blocks: Blocks, b: int) -> float:
     """About what a byte costs that block b lacks on return: twice its ops' time per byte that they make for later."""
     problem = blocks.view.problem
     made = sum(problem.sizes[s] for s in blocks.needed[b])
-    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))) / max(1, made)
+    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions(b)) / max(1, made)

@@ -38,7 +38,7 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
 def own_storages(blocks: Blocks, b: int) -> list[int]:
     """What a block writes, in an order that blocks which are alike share."""
     problem = blocks.view.problem
-    return [s for k in blocks.positions((b, b + 1)) for s in problem.writes[problem.program[k]]]
+    return [s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]]
 
 
 class Intervals:
@@ -65,7 +65,7 @@ class Intervals:
 
 def _times(blocks: Blocks, b: int) -> list[float]:
     problem = blocks.view.problem
-    return [problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))]
+    return [problem.times[problem.program[k]] for k in blocks.positions(b)]
 
 
 def _about(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -88,7 +88,7 @@ def _shape(blocks: Blocks, b: int) -> object:
     names = {s: i for i, s in enumerate((*entry, *own))}
     start = blocks.returns[b]
     end = max(start + 1, blocks.returns[b - 1] if b else view.count)
-    forward = tuple(_op(blocks, k, names) for k in blocks.positions((b, b + 1)))
+    forward = tuple(_op(blocks, k, names) for k in blocks.positions(b))
     back = tuple((_op(blocks, k, names), int(blocks.behind[k])) for k in range(start, min(end, view.count)))
     until = tuple((names[s], view.needs[s][-1] - start) for s in blocks.needed[b])
     onward = tuple(sorted(names[s] for s in blocks.onward(b) if s in names))

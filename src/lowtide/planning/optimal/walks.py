@@ -15,6 +15,8 @@ def towards_a_first_plan(best: Incumbent) -> None:
 
     seconds = min(SETTINGS.walk_first * best.whole, best.left())
     plain = best.plain()
+    if plain is None:
+        return
     regrowth = Regrowth(plain.view, best.budget)
     for share, style in SETTINGS.first:
         if best.left() <= 0:
@@ -38,6 +40,8 @@ def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
         towards_a_first_plan(best)
         return
     plain = best.plain()
+    if plain is None:
+        return
     styles = SETTINGS.anew if anew else SETTINGS.onward
     style = styles[best.walks % len(styles)]
     start = plain.view.problem.program if anew else plain.stripped(best.order)
@@ -76,9 +80,9 @@ def along_the_spine(best: Incumbent) -> None:
     if coarse is None:
         return
     best.raise_bound(coarse.least)
-    if not best.far:
-        return
     plain = best.plain()
+    if plain is None or not best.far:
+        return
     found: list[list[int]] = []
     for percent in SETTINGS.spine_percents:
         chain = coarse if percent == 100 else spine.at(SETTINGS.cells[0], percent)
