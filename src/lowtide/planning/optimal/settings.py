@@ -244,6 +244,8 @@ class Settings:
     """Share of the best bound that cells must reach for finer ones to be tried."""
     links: tuple[int, int] = (2, 200)
     """Links without which there is nothing to group, and beyond which too much is lost from link to link."""
+    link_ops: int = 60
+    """Most ops of a link: longer ones (all of attention, a dense block) are always too tangled."""
     link_choices: int = 300_000
     """Choices that may be looked at for one op; with more, ops of a link touch each other too much."""
     spine_share: float = 0.3

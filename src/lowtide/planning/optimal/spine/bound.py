@@ -22,7 +22,8 @@ class SpineBound:
     def links(self) -> list[LinkChoices]:
         """What each link can do; nothing where there is no spine, or its ops are too tangled."""
         fewest, most = SETTINGS.links
-        if not fewest <= len(self.spine.links) <= most:
+        longest = max(len(link.ops) for link in self.spine.links)
+        if not fewest <= len(self.spine.links) <= most or longest > SETTINGS.link_ops:
             return []
         links: list[LinkChoices] = []
         enough = (1 - SETTINGS.spine_share) * self.left()
