@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from lowtide.planning.optimal import candidates, incumbent, plan, search
-from lowtide.planning.optimal.beam import Beam
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.incumbent import LONG, Incumbent
+from lowtide.planning.optimal import build, incumbent, plan
+from lowtide.planning.optimal.greedy import Greedy
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.work import Meter, charge, metered
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import Allowance, charge, working_within
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import peak_of
@@ -31,28 +33,28 @@ def test_one_sweep_leaves_out_what_only_served_a_run_that_is_left_out() -> None:
         Op("z", 1, (1, 2), (3,)),
     )
     problem = Problem("chain", (Storage(10), Storage(1), Storage(10), Storage(1)), (x, y, wide, z))
-    with metered(Meter(whole=0.0)):  # one sweep: x is looked at first, and cannot go while y runs again
-        assert prune(Facts(problem), [0, 1, 2, 0, 1, 3], 21, rounds=1) == [0, 1, 2, 3]
+    with working_within(Allowance(whole=0.0)):  # one sweep: x is looked at first, and cannot go while y runs again
+        assert prune(ProgramView(problem), [0, 1, 2, 0, 1, 3], 21) == [0, 1, 2, 3]
 
 
 def test_repair_gives_up_where_no_work_is_left() -> None:
     problem = repeated_blocks(6)
-    facts, budget = Facts(problem), _share(problem, 0.7)
-    with metered(Meter()) as meter:
-        assert repair(facts, problem.program, budget) is not None
-    with metered(Meter(whole=0.0)) as none:
-        assert repair(facts, problem.program, budget) is None
-    assert none.done < 0.2 * meter.done
+    view, budget = ProgramView(problem), _share(problem, 0.7)
+    with working_within(Allowance()) as allowance:
+        assert repair(view, problem.program, budget) is not None
+    with working_within(Allowance(whole=0.0)) as none:
+        assert repair(view, problem.program, budget) is None
+    assert none.done < 0.2 * allowance.done
 
 
-def test_a_beam_gives_up_with_its_share_of_the_work() -> None:
+def test_the_greedy_way_gives_up_with_its_share_of_the_work() -> None:
     problem = random_layers(120, seed=1)
-    with metered(Meter(whole=1.0)) as meter:
-        assert Beam(Facts(problem), _share(problem, 0.6), 0, until=0.99).search(1) is None
-    assert meter.done < 0.2
+    with working_within(Allowance(whole=1.0)) as allowance:
+        assert Greedy(ProgramView(problem), _share(problem, 0.6), until=0.99).search() is None
+    assert allowance.done < 0.2
 
 
-def test_a_beam_holds_what_is_kept_although_it_is_cheap_and_wanted_last() -> None:
+def test_the_greedy_way_holds_what_is_kept_although_it_is_cheap_and_wanted_last() -> None:
     ops = (
         Op("a", 50, (), (0,)),
         Op("kept", 1, (0,), (1,)),
@@ -61,27 +63,15 @@ def test_a_beam_holds_what_is_kept_although_it_is_cheap_and_wanted_last() -> Non
         Op("d", 50, (0, 3), (4,)),
     )
     problem = Problem("kept", (Storage(10), Storage(10, keep=True), Storage(10), Storage(10), Storage(5)), ops)
-    assert Beam(Facts(problem), 35, 0).search(1) == [0, 1, 2, 3, 0, 4]
+    assert Greedy(ProgramView(problem), 35).search() == [0, 1, 2, 3, 0, 4]
 
 
 def test_the_program_order_is_repaired_where_no_other_policy_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lowtide.planning.optimal.work.GUARD", math.inf)
+    monkeypatch.setattr("lowtide.planning.optimal.work.SETTINGS", replace(SETTINGS, guard=math.inf))
     problem, heard = random_layers(420, seed=3), list[str]()
     found = plan(problem, _share(problem, 0.9), time_limit=2, progress=heard.append)
     assert found.peak <= _share(problem, 0.9)
-    assert "repair of the program order" in heard[1]
-
-
-def test_a_beam_is_tried_where_the_gap_is_wide_also_beside_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[bool] = []
-
-    def note(best: Incumbent, widths: object) -> None:
-        tried.append(best.order is not None)
-
-    monkeypatch.setattr(search, "from_beam", note)
-    problem = repeated_blocks(8)
-    plan(problem, _share(problem, 0.25), time_limit=1)
-    assert tried == [True]
+    assert "repair of the program order" in next(said for said in heard if "%" in said)
 
 
 def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +79,7 @@ def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.M
     first = problem.program[0]
     schedules = {
         "chen": Schedule((first, *problem.program)),
-        "mutwo": Schedule((first,) * (LONG * len(problem.program)) + tuple(problem.program)),
+        "mutwo": Schedule((first,) * (SETTINGS.long * len(problem.program)) + tuple(problem.program)),
     }
 
     class Known:
@@ -101,18 +91,18 @@ def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.M
 
     tried: list[int] = []
 
-    def pruned(facts: Facts, order: Sequence[int], budget: int, *, seed: int, rounds: int) -> list[int]:
-        tried.append(rounds)
+    def pruned(view: ProgramView, order: Sequence[int], budget: int, *, seed: int) -> list[int]:
+        tried.append(len(order))
         return list(order)
 
-    monkeypatch.setattr(candidates, "policy", Known)
+    monkeypatch.setattr(build, "policy", Known)
     monkeypatch.setattr(incumbent, "prune", pruned)
-    with metered(Meter()) as meter:
-        candidates.from_policies(Incumbent(Facts(problem), _share(problem, 1.0), meter, 0, lambda _: None))
-    assert tried == [3, 0]
+    with working_within(Allowance()) as allowance:
+        build.from_policies(Incumbent(ProgramView(problem), _share(problem, 1.0), allowance, 0, lambda _: None))
+    assert tried == [len(problem.program) + 1]
 
 
-@pytest.mark.parametrize(("extra", "solved"), [(math.inf, 1), (0.0, 3)])
+@pytest.mark.parametrize(("extra", "solved"), [(math.inf, 1), (0.0, 10)])
 def test_far_from_the_bound_more_instants_leave_the_work_to_others(
     extra: float, solved: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,17 +114,18 @@ def test_far_from_the_bound_more_instants_leave_the_work_to_others(
 
         bound, finished, decision = -1.0, True, object()
 
-        def __init__(self, _facts: Facts, _budget: int, instants: list[int], *_: object, **__: object) -> None:
+        def __init__(self, _facts: ProgramView, _budget: int, instants: list[int], *_: object, **__: object) -> None:
             solves.append(list(instants))
 
         def solve(self, **_: object) -> "Asked":
             charge(1.0)
             return self
 
-    monkeypatch.setattr(candidates, "Model", Asked)
+    monkeypatch.setattr(build, "Model", Asked)
     monkeypatch.setattr(Incumbent, "closed", False)
     monkeypatch.setattr(Incumbent, "offer_decision", lambda *_: list(problem.program))
-    with metered(Meter(whole=10.0)) as meter:
-        best = Incumbent(Facts(problem), _share(problem, 0.5), meter, 0, lambda _: None, extra=extra)
-        candidates.from_instants(best, [len(problem.program) // 2], rounds=3, seconds=1.0)
+    with working_within(Allowance(whole=10.0)) as allowance:
+        best = Incumbent(ProgramView(problem), _share(problem, 0.5), allowance, 0, lambda _: None, extra=extra)
+        best.ranked = [(0.0, len(problem.program) // 2)]
+        build.from_instants(best)
     assert len(solves) == solved

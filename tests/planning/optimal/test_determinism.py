@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from lowtide.planning.optimal import plan
 from lowtide.planning.optimal.search import CUT
-from lowtide.planning.optimal.work import Meter, charge, meter, metered
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import Allowance, allowance, charge, working_within
 from lowtide.planning.policies import BudgetInfeasible, Plan
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
@@ -32,7 +34,8 @@ def _planned(name: str, limit: float = LIMIT) -> list[object]:
     make, share = PROBLEMS[name]
     problem = make()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lowtide.planning.optimal.work.GUARD", math.inf)  # this machine may be arbitrarily busy
+        busy = replace(SETTINGS, guard=math.inf)  # this machine may be arbitrarily busy
+        patch.setattr("lowtide.planning.optimal.work.SETTINGS", busy)
         try:
             found = plan(problem, _budget(problem, share), time_limit=limit)
         except BudgetInfeasible as none:
@@ -68,7 +71,7 @@ def test_twice_in_a_process_and_in_another_one_beside_a_busy_loop(name: str) -> 
 
 def test_the_clock_cuts_what_takes_far_longer_than_it_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = repeated_blocks(20)
-    monkeypatch.setattr("lowtide.planning.optimal.work.SHARE", 100.0)
+    monkeypatch.setattr("lowtide.planning.optimal.work.SETTINGS", replace(SETTINGS, given_out=100.0))
     began = time.perf_counter()
     found = plan(problem, _budget(problem, 0.3), time_limit=3)
     assert isinstance(found, Plan)
@@ -78,12 +81,12 @@ def test_the_clock_cuts_what_takes_far_longer_than_it_was_charged(monkeypatch: p
 
 def test_work_is_charged_to_the_search_that_runs() -> None:
     charge(1.0)  # to nobody
-    assert meter().left() == float("inf")
-    with metered(Meter(2.0)) as outer:
+    assert allowance().left() == float("inf")
+    with working_within(Allowance(2.0)) as outer:
         charge(0.5)
-        with metered(Meter(1.0)):
+        with working_within(Allowance(1.0)):
             charge(0.25)
-            assert meter().left() == 0.75
+            assert allowance().left() == 0.75
         assert outer.left() == 1.5
         outer.deadline = 0.0
         assert outer.left() < 0

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowtide.planning.optimal.beam import Beam
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.gather import Gather, impossible_op
+from lowtide.planning.optimal.greedy import Greedy
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate
@@ -28,14 +28,14 @@ def _join() -> Problem:
 
 
 def test_the_value_made_last_stands_beside_all_others() -> None:
-    facts = Facts(_join())
-    assert int(facts.least.max()) == 9  # no op alone needs more, but b or d is made beside the other one
-    assert impossible_op(facts, 12, ops=5, sets=50) == 4
-    assert impossible_op(facts, 13, ops=5, sets=50) is None
+    view = ProgramView(_join())
+    assert int(view.least.max()) == 9  # no op alone needs more, but b or d is made beside the other one
+    assert impossible_op(view, 12, ops=5, sets=50) == 4
+    assert impossible_op(view, 13, ops=5, sets=50) is None
 
 
 def test_a_trace_leads_from_nothing_to_the_inputs() -> None:
-    gather = Gather(Facts(_join()), 13, certify=True)
+    gather = Gather(ProgramView(_join()), 13, certify=True)
     path, certain = gather.trace(gather.reads[4], most=50)
     assert certain
     assert path is not None
@@ -48,20 +48,20 @@ def test_a_trace_leads_from_nothing_to_the_inputs() -> None:
 @given(problem=problems(), data=st.data())
 def test_a_proof_is_never_wrong(problem: Problem, data: st.DataObject) -> None:
     least = exhaustive.least_peak(problem).value
-    assert impossible_op(Facts(problem), int(least), ops=9, sets=500) is None
+    assert impossible_op(ProgramView(problem), int(least), ops=9, sets=500) is None
     budget = data.draw(st.integers(0, int(least)))
-    if impossible_op(Facts(problem), budget, ops=9, sets=500) is not None:
+    if impossible_op(ProgramView(problem), budget, ops=9, sets=500) is not None:
         assert budget < least
 
 
-def test_where_nothing_must_be_held_the_beam_reaches_the_floor_and_the_proof_meets_it() -> None:
+def test_where_nothing_must_be_held_the_greedy_way_reaches_the_floor_and_the_proof_meets_it() -> None:
     problem = random_layers(30, seed=5)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     low, high = 0, simulate(problem, problem.program).peak
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if impossible_op(facts, middle, ops=30, sets=20_000) is not None else (low, middle)
-    order = Beam(facts, high, 0).search(1)
+        low, high = (middle, high) if impossible_op(view, middle, ops=30, sets=20_000) is not None else (low, middle)
+    order = Greedy(view, high).search()
     assert order is not None
     verify(problem, Schedule(tuple(order)))
     assert simulate(problem, order).peak <= high
@@ -72,8 +72,7 @@ def test_ways_are_valid_and_fit_also_with_updates_and_workspaces() -> None:
     peak = simulate(problem, problem.program).peak
     for share in (0.8, 0.5, 0.3):
         budget = problem.resident_bytes + int(share * (peak - problem.resident_bytes))
-        for width in (1, 4):
-            order = Beam(Facts(problem), budget, 0).search(width)
-            assert order is not None
-            verify(problem, Schedule(tuple(order)))
-            assert simulate(problem, order).peak <= budget
+        order = Greedy(ProgramView(problem), budget).search()
+        assert order is not None
+        verify(problem, Schedule(tuple(order)))
+        assert simulate(problem, order).peak <= budget

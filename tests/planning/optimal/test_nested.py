@@ -2,13 +2,13 @@
 
 import math
 
-from lowtide.planning.optimal.alike import Intervals
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
-from lowtide.planning.optimal.construct import build
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.nested import Nested
-from lowtide.planning.optimal.options import span_options
+from lowtide.planning.optimal.options import block_options
 from lowtide.planning.optimal.passes import Passes
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.repeats import Intervals
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate
@@ -17,7 +17,7 @@ from lowtide.planning.synthetic import repeated_blocks
 
 def _passes(blocks: Blocks) -> Passes:
     prices = [1.0, 1e-3, 0.0]
-    return Passes(blocks, [span_options(blocks, (b, b + 1), prices, blocks.onward(b)) for b in range(blocks.count)])
+    return Passes(blocks, [block_options(blocks, b, prices) for b in range(blocks.count)])
 
 
 def _distinct(blocks: Blocks) -> Intervals:
@@ -37,7 +37,7 @@ def _line(links: int) -> Problem:
 
 def test_blocks_are_cut_where_the_program_is_narrow() -> None:
     problem = repeated_blocks(6)
-    blocks = find_narrow_blocks(Facts(problem), 64)
+    blocks = find_narrow_blocks(ProgramView(problem), 64)
     assert blocks is not None
     assert blocks.count == 6
     assert all(len(entry) == 1 for entry in blocks.entry[1:])
@@ -45,8 +45,8 @@ def test_blocks_are_cut_where_the_program_is_narrow() -> None:
 
 def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
     problem = repeated_blocks(12)
-    facts = Facts(problem)
-    blocks = find_narrow_blocks(facts, 64)
+    view = ProgramView(problem)
+    blocks = find_narrow_blocks(view, 64)
     assert blocks is not None
     passes = _passes(blocks)
     peak = simulate(problem, problem.program).peak
@@ -58,7 +58,7 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
         before = nested.extra()
         decision = nested.decision()
         assert decision is not None
-        order = build(facts, decision)
+        order = build(view, decision)
         assert order is not None
         verify(problem, Schedule(tuple(order)))
         timeline = simulate(problem, order)
@@ -69,12 +69,12 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
 
 def test_early_blocks_run_more_than_twice_where_little_fits() -> None:
     problem = _line(24)
-    facts = Facts(problem)
-    blocks = Blocks(facts, tuple(range(25)))
+    view = ProgramView(problem)
+    blocks = Blocks(view, tuple(range(25)))
     nested = Nested(blocks, _passes(blocks), 60, _distinct(blocks))
     decision = nested.decision()
     assert decision is not None
-    order = build(facts, decision)
+    order = build(view, decision)
     assert order is not None
     verify(problem, Schedule(tuple(order)))
     assert simulate(problem, order).peak <= 75
@@ -83,6 +83,6 @@ def test_early_blocks_run_more_than_twice_where_little_fits() -> None:
 
 def test_no_decision_where_nothing_fits() -> None:
     problem = repeated_blocks(4)
-    blocks = find_narrow_blocks(Facts(problem), 64)
+    blocks = find_narrow_blocks(ProgramView(problem), 64)
     assert blocks is not None
     assert Nested(blocks, _passes(blocks), 1000, _distinct(blocks)).decision() is None

@@ -6,19 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowtide.planning.optimal import options
-from lowtide.planning.optimal.blocks import find_blocks
-from lowtide.planning.optimal.chain import Chain
-from lowtide.planning.optimal.construct import build
-from lowtide.planning.optimal.decision import read_off
+from lowtide.planning.optimal.blocks import find_narrow_blocks
+from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.eliminate import TooWide
-from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.instants import Model
-from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
-from lowtide.planning.optimal.options import span_options, undominated
+from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
+from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps, live_bytes
+from lowtide.planning.optimal.options import block_options
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.saving import Saving
-from lowtide.planning.optimal.stages import Stages, allowed_runs, even_cuts
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate
@@ -38,18 +36,14 @@ def test_every_instant_is_a_bound(problem: Problem, data: st.DataObject) -> None
     best = least_time(problem, budget)
     if best is None:
         return
-    facts = Facts(problem)
+    view = ProgramView(problem)
     extra = best.value - problem.base_time
-    positions = st.integers(0, facts.count - 1)
+    positions = st.integers(0, view.count - 1)
     instants = sorted(set(data.draw(st.lists(positions, min_size=1, max_size=3))))
-    model = Model(facts, budget, instants, certify=True)
+    model = Model(view, budget, instants, certify=True)
     assert model.relaxed(seconds=5) <= extra + 1e-6
-    if len(instants) == 1 or not facts.futile:
+    if len(instants) == 1 or not view.futile:
         assert model.solve(seconds=5, tolerance=1e-9).bound <= extra + 1e-4 * max(1.0, problem.base_time)
-    if not any(op.optional for op in problem.ops):
-        joined = Model(facts, budget, instants, certify=True, joined=True)
-        assert joined.relaxed(seconds=5) <= extra + 1e-6
-        assert joined.solve(seconds=5, tolerance=1e-9).bound <= extra + 1e-4 * max(1.0, problem.base_time)
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,8 +56,8 @@ def test_live_bytes_are_the_simulators(problem: Problem, data: st.DataObject) ->
         if able:
             order.insert(step, data.draw(st.sampled_from(able)))
     assert tuple(live_bytes(problem, order).tolist()) == simulate(problem, order).live
-    facts = Facts(problem)
-    pruned = prune(facts, order, simulate(problem, order).peak)
+    view = ProgramView(problem)
+    pruned = prune(view, order, simulate(problem, order).peak)
     verify(problem, Schedule(tuple(pruned)))
     assert simulate(problem, pruned).peak <= simulate(problem, order).peak
     assert simulate(problem, pruned).time <= simulate(problem, order).time
@@ -78,9 +72,9 @@ def test_lifetimes_know_what_leaving_out_a_run_does(problem: Problem, data: st.D
         able = [o for o in order[:step] if not problem.ops[o].once]
         if able:
             order.insert(step, data.draw(st.sampled_from(able)))
-    facts = Facts(problem)
-    lifetimes = Lifetimes(facts, order)
-    for step in data.draw(st.permutations(extra_steps(facts, order))):
+    view = ProgramView(problem)
+    lifetimes = Lifetimes(view, order)
+    for step in data.draw(st.permutations(extra_steps(view, order))):
         changes = lifetimes.removal(step)
         if changes is not None:
             lifetimes.remove(step, changes)
@@ -99,29 +93,29 @@ def test_an_instant_lets_its_op_run_in_place() -> None:
             Op("d", 1, (0, 2), (3,)),
         ),
     )
-    facts = Facts(problem)
-    assert [int(size) for size in facts.least] == [10, 10, 10, 21]
-    outcome = Model(facts, 19, [1], certify=True).solve(seconds=5)
+    view = ProgramView(problem)
+    assert [int(size) for size in view.least] == [10, 10, 10, 21]
+    outcome = Model(view, 19, [1], certify=True).solve(seconds=5)
     assert outcome.objective == pytest.approx(5)
     assert outcome.decision is not None
-    order = build(facts, outcome.decision)
+    order = build(view, outcome.decision)
     assert order is not None
     assert simulate(problem, order).live == (10, 10, 10, 20, 21)
-    assert read_off(facts, order, [1, 2]).stored == (frozenset(), frozenset())
-    assert Model(facts, 21, [1, 2], certify=True).solve(seconds=5).objective == pytest.approx(0)
+    assert read_off(view, order, [1, 2]).stored == (frozenset(), frozenset())
+    assert Model(view, 21, [1, 2], certify=True).solve(seconds=5).objective == pytest.approx(0)
 
 
 def test_what_an_order_stores_can_be_read_off_and_built_again() -> None:
     problem = repeated_blocks(4)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     budget = _half(problem)
-    cuts = even_cuts(facts, 4)
-    outcome = Model(facts, budget, cuts, allowed=allowed_runs(facts, cuts, Stages(cuts, 1))).solve(seconds=5)
+    cuts = even_cuts(view, 4)
+    outcome = Model(view, budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1))).solve(seconds=5)
     assert outcome.decision is not None
-    order = build(facts, outcome.decision)
+    order = build(view, outcome.decision)
     assert order is not None
     verify(problem, Schedule(tuple(order)))
-    again = build(facts, read_off(facts, order, cuts))
+    again = build(view, read_off(view, order, cuts))
     assert again is not None
     assert simulate(problem, again).time == pytest.approx(simulate(problem, order).time)
 
@@ -129,24 +123,23 @@ def test_what_an_order_stores_can_be_read_off_and_built_again() -> None:
 def test_repair_brings_the_program_within_the_budget() -> None:
     problem = repeated_blocks(4)
     budget = _half(problem)
-    found = repair(Facts(problem), problem.program, budget)
+    found = repair(ProgramView(problem), problem.program, budget)
     assert found is not None
     assert simulate(problem, found).peak <= budget
 
 
-def test_saving_block_by_block_is_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = find_blocks(Facts(repeated_blocks(6)), 4)
+def test_keeping_or_rerunning_op_by_op_is_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = find_narrow_blocks(ProgramView(repeated_blocks(6)), 4)
     assert blocks is not None
     prices = [1.0, 3e-3, 1e-3, 3e-4, 0.0]
-    spans = [(0, 1), (1, 2), (0, 3)]
-    fast = [span_options(blocks, span, prices) for span in spans]
+    fast = [block_options(blocks, b, prices) for b in range(blocks.count)]
 
     def too_wide(*_: object) -> None:
         raise TooWide
 
-    monkeypatch.setattr(options, "Saving", too_wide)
-    for span, found in zip(spans, fast, strict=True):
-        for price, one, other in zip(prices, found, span_options(blocks, span, prices), strict=True):
+    monkeypatch.setattr(options, "KeepOrRerun", too_wide)
+    for b, found in enumerate(fast):
+        for price, one, other in zip(prices, found, block_options(blocks, b, prices), strict=True):
             assert one.time + price * one.stored == pytest.approx(other.time + price * other.stored, rel=1e-3)
 
 
@@ -156,22 +149,7 @@ def test_a_value_that_very_many_ops_read_is_refused_before_its_table_is_made() -
     ops = (Op("make", 1, (0,), (1,)), *(Op(f"read{i}", 1, (1,), (i + 2,)) for i in range(readers)))
     problem = Problem("fan", storages, ops)
     with pytest.raises(TooWide):
-        Saving(problem, range(readers + 1), needed=range(2, readers + 2), given={0}, free=())
-
-
-def test_the_chain_of_blocks_gives_a_valid_order() -> None:
-    problem = repeated_blocks(8)
-    facts = Facts(problem)
-    blocks = find_blocks(facts, 8)
-    assert blocks is not None
-    assert blocks.count >= 6
-    spans = [(i, i + n) for n in (1, 2) for i in range(blocks.count - n + 1)]
-    ways = {span: undominated(span_options(blocks, span, [0.0, 1e-3, 1.0])) for span in spans}
-    decision = Chain(blocks, ways, _half(problem) - problem.resident_bytes).decision()
-    assert decision is not None
-    order = build(facts, decision)
-    assert order is not None
-    verify(problem, Schedule(tuple(order)))
+        KeepOrRerun(problem, range(readers + 1), needed=range(2, readers + 2), given={0}, free=())
 
 
 def test_packing_is_used_where_it_is_cheaper_than_recomputing() -> None:
@@ -185,10 +163,10 @@ def test_packing_is_used_where_it_is_cheaper_than_recomputing() -> None:
         Op("unpack", 1, (4,), (1,), optional=True),
     )
     problem = Problem("packed", tuple(storages), ops)
-    facts = Facts(problem)
-    assert facts.futile == {4}
-    outcome = Model(facts, 20, [2], certify=True).solve(seconds=5)
+    view = ProgramView(problem)
+    assert view.futile == {4}
+    outcome = Model(view, 20, [2], certify=True).solve(seconds=5)
     assert outcome.objective == pytest.approx(2)
     assert outcome.decision is not None
-    order = build(facts, outcome.decision)
+    order = build(view, outcome.decision)
     assert order == [0, 4, 1, 2, 5, 3] or order == [0, 1, 4, 2, 5, 3]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from lowtide.planning.optimal.cutting import best_prices, price_bound
 from lowtide.planning.optimal.eliminate import Elimination, TooWide
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.prices import Prices
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import repeated_blocks
@@ -29,11 +29,11 @@ def test_any_prices_are_a_bound(problem: Problem, data: st.DataObject) -> None:
     best = least_time(problem, budget)
     if best is None:
         return
-    facts = Facts(problem)
-    positions = st.integers(0, facts.count - 1)
+    view = ProgramView(problem)
+    positions = st.integers(0, view.count - 1)
     instants = sorted(set(data.draw(st.lists(positions, min_size=1, max_size=4))))
     prices = data.draw(st.lists(st.floats(0, 4), min_size=len(instants), max_size=len(instants)))
-    model = Prices(facts, budget, instants)
+    model = Prices(view, budget, instants)
     assert model.at(np.array(prices)).bound <= best.value - problem.base_time + 1e-9
     found, _ = best_prices(model, np.array(prices), rounds=8)
     assert found <= best.value - problem.base_time + 1e-6
@@ -41,25 +41,25 @@ def test_any_prices_are_a_bound(problem: Problem, data: st.DataObject) -> None:
 
 def test_one_instant_is_nearly_its_integer_program() -> None:
     problem = repeated_blocks(24)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     budget = (problem.resident_bytes + simulate(problem, problem.program).peak) // 2
-    top = int(facts.live.argmax())
+    top = int(view.live.argmax())
     price = problem.base_time / budget
-    found, _ = best_prices(Prices(facts, budget, [top]), np.array([price]))
-    exact = Model(facts, budget, [top], certify=True).solve(seconds=5).bound
+    found, _ = best_prices(Prices(view, budget, [top]), np.array([price]))
+    exact = Model(view, budget, [top], certify=True).solve(seconds=5).bound
     assert 0.9 * exact <= found <= exact + 1e-6 * problem.base_time
 
 
 def test_more_instants_ask_for_more() -> None:
     problem = repeated_blocks(12)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     budget = problem.resident_bytes + (simulate(problem, problem.program).peak - problem.resident_bytes) // 4
-    top = int(facts.live.argmax())
+    top = int(view.live.argmax())
     seen: list[float] = []
     found = price_bound(
-        facts, budget, top, price=problem.base_time / budget, left=lambda: 2.0 - len(seen), found=seen.append
+        view, budget, top, price=problem.base_time / budget, left=lambda: 2.0 - len(seen), found=seen.append
     )
-    alone, _ = best_prices(Prices(facts, budget, [top]), np.array([problem.base_time / budget]))
+    alone, _ = best_prices(Prices(view, budget, [top]), np.array([problem.base_time / budget]))
     assert found == max(seen) > 1.02 * alone
 
 

@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from lowtide.planning.optimal.certify import solve_instant
-from lowtide.planning.optimal.construct import build
 from lowtide.planning.optimal.cutting import price_bound
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.decision import build
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.anneal import walk
-from lowtide.planning.optimal.spine.bound import spine_bound, spine_decisions
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.spine.bound import SpineBound
+from lowtide.planning.optimal.spine.cells import combine, sift
 from lowtide.planning.optimal.spine.choices import AFTER, BEFORE, NEVER, Choices, backward_bytes
 from lowtide.planning.optimal.spine.links import Spine
-from lowtide.planning.optimal.spine.states import combine, sift
 from lowtide.planning.optimal.warm import warm
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.simulate import simulate
@@ -24,7 +25,9 @@ from tests.planning.strategies import training_problems
 
 
 def _bound(problem: Problem, budget: int, top: int) -> float:
-    return spine_bound(Facts(problem), budget, top, known=0.0, left=lambda: math.inf)
+    spine = SpineBound(ProgramView(problem), budget, top, left=lambda: math.inf)
+    found = [chain.least for cells in SETTINGS.cells if (chain := spine.at(cells))]
+    return max(found, default=0.0)
 
 
 @st.composite
@@ -89,9 +92,9 @@ def test_a_chain_by_hand() -> None:
 
 def test_links_end_where_one_value_passes_that_backward_reads() -> None:
     problem = repeated_blocks(4)
-    facts = Facts(problem)
-    top = int(facts.live.argmax())
-    links = Spine(facts, top, 8 << 20).links
+    view = ProgramView(problem)
+    top = int(view.live.argmax())
+    links = Spine(view, top, 8 << 20).links
     assert [link.above for link in links[:-1]] == [link.below for link in links[1:]]
     assert [k for link in links for k in link.ops] == list(range(top))
     starts = [link.start for link in links]
@@ -104,8 +107,8 @@ def test_links_end_where_one_value_passes_that_backward_reads() -> None:
 def test_choices_of_a_link() -> None:
     """Kept from forward it lies at every start, run again before the group's start only there, after it nowhere."""
     problem = repeated_blocks(3)
-    facts = Facts(problem)
-    spine = Spine(facts, int(facts.live.argmax()), 8 << 20)
+    view = ProgramView(problem)
+    spine = Spine(view, int(view.live.argmax()), 8 << 20)
     link = spine.links[2]
     found = Choices(spine, link, topmost=True, late_below=False).find()
     stays, before, after = found[NEVER], found[BEFORE], found[AFTER]
@@ -118,8 +121,8 @@ def test_choices_of_a_link() -> None:
 
 def test_what_else_lies_at_a_start_can_go_only_for_time() -> None:
     problem = repeated_blocks(3)
-    facts = Facts(problem)
-    spine = Spine(facts, int(facts.live.argmax()), 8 << 20)
+    view = ProgramView(problem)
+    spine = Spine(view, int(view.live.argmax()), 8 << 20)
     for link in spine.links:
         rests = sorted(backward_bytes(spine, link, [other.start for other in spine.links]))
         assert [time for _, time in rests] == sorted((time for _, time in rests), reverse=True)
@@ -129,23 +132,23 @@ def test_what_else_lies_at_a_start_can_go_only_for_time() -> None:
 def test_groups_bound_more_than_prices() -> None:
     """Prices see bytes on average over where groups begin; at their starts the room is full."""
     problem = repeated_blocks(8)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     peak = simulate(problem, problem.program).peak
     budget = (problem.resident_bytes + peak) // 2
-    top = int(facts.live.argmax())
+    top = int(view.live.argmax())
     seen: list[float] = []
     price = problem.base_time / budget
-    prices = price_bound(facts, budget, top, price=price, left=lambda: 3.0 - len(seen), found=seen.append)
+    prices = price_bound(view, budget, top, price=price, left=lambda: 3.0 - len(seen), found=seen.append)
     grouped = _bound(problem, budget, top)
     assert grouped > 1.02 * prices
-    assert grouped > 1.02 * solve_instant(facts, budget, top, seconds=5).bound
+    assert grouped > 1.02 * solve_instant(view, budget, top, seconds=5).bound
 
 
 def test_without_a_spine_nothing_is_claimed() -> None:
     problem = random_layers(60, seed=1)
-    facts = Facts(problem)
-    top = int(facts.live.argmax())
-    assert spine_bound(facts, int(0.8 * facts.live.max()), top, known=3.5, left=lambda: math.inf) == 3.5
+    view = ProgramView(problem)
+    top = int(view.live.argmax())
+    assert SpineBound(view, int(0.8 * view.live.max()), top, left=lambda: math.inf).at(120) is None
 
 
 def test_a_value_of_backward_that_lies_at_several_starts_is_left_out() -> None:
@@ -160,7 +163,7 @@ def test_a_value_of_backward_that_lies_at_several_starts_is_left_out() -> None:
         Op("b0", 1, (0, 7, 4), (8,)),
     ]
     problem = Problem("long", tuple(storages), (*forward, long, *backward))
-    spine = Spine(Facts(problem), 4, 12)
+    spine = Spine(ProgramView(problem), 4, 12)
     starts = [link.start for link in spine.links]
     assert len(starts) == 4
     counted = {link.start: backward_bytes(spine, link, starts) for link in spine.links}
@@ -170,12 +173,14 @@ def test_a_value_of_backward_that_lies_at_several_starts_is_left_out() -> None:
 
 def test_the_decision_of_the_bound_can_be_built_and_takes_about_its_time() -> None:
     problem = repeated_blocks(8)
-    facts = Facts(problem)
+    view = ProgramView(problem)
     peak = simulate(problem, problem.program).peak
     budget = (problem.resident_bytes + peak) // 2
-    top = int(facts.live.argmax())
-    tight, loose = spine_decisions(facts, budget, top, (90, 100), lambda: math.inf)
-    orders = [build(facts, decision) for decision in (tight, loose)]
+    top = int(view.live.argmax())
+    spine = SpineBound(view, budget, top, left=lambda: math.inf)
+    chains = [spine.at(240, percent) for percent in (90, 100)]
+    decisions = [spine.decision(chain) for chain in chains if chain is not None]
+    orders = [build(view, decision) for decision in decisions if decision is not None]
     times = [sum(problem.times[o] for o in order or ()) - problem.base_time for order in orders]
     assert times[0] > times[1] > 0.9 * _bound(problem, budget, top)
     assert orders[1] is not None

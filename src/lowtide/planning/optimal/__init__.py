@@ -1,6 +1,6 @@
 """The default policy: least time under a budget, with a certified bound. docs/planner.md explains the method."""
 
+from lowtide.planning.optimal.frontier import frontier
 from lowtide.planning.optimal.swapping.joint import plan
-from lowtide.planning.optimal.swapping.lanes_frontier import frontier
 
 __all__ = ["frontier", "plan"]

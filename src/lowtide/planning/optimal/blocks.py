@@ -1,13 +1,12 @@
 """The program before its peak as a chain of blocks, cut where few bytes pass from one to the next."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Bytes, Facts
+from lowtide.planning.optimal.lifetimes import Bytes
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.policies.activations import phases
 
 
@@ -15,7 +14,7 @@ from lowtide.planning.policies.activations import phases
 class Blocks:
     """Block b is program positions cuts[b] to cuts[b + 1]; the last cut is the peak."""
 
-    facts: Facts
+    view: ProgramView
     cuts: tuple[int, ...]
 
     @property
@@ -28,15 +27,15 @@ class Blocks:
         """The position where what comes before turns from forward into backward."""
         return self.cuts[-1]
 
-    def positions(self, span: tuple[int, int]) -> range:
-        """The positions of blocks span[0] to span[1]."""
-        return range(self.cuts[span[0]], self.cuts[span[1]])
+    def positions(self, b: int) -> range:
+        """The positions of a block."""
+        return range(self.cuts[b], self.cuts[b + 1])
 
     @cached_property
     def entry(self) -> tuple[frozenset[int], ...]:
         """Per block what it, or a block behind it, reads from the blocks before it."""
-        until = _last_forward_read(self.facts, self.peak)
-        born = self.facts.born
+        until = _last_forward_read(self.view, self.peak)
+        born = self.view.born
         return tuple(frozenset(s for s, k in until.items() if born[s] < cut <= k) for cut in self.cuts[:-1])
 
     def onward(self, b: int) -> frozenset[int]:
@@ -49,8 +48,8 @@ class Blocks:
         found: list[list[int]] = [[] for _ in range(self.count)]
         for b in range(self.count):
             for k in range(self.cuts[b], self.cuts[b + 1]):
-                for s in self.facts.problem.writes[self.facts.problem.program[k]]:
-                    if self.facts.needs.get(s, [-1])[-1] >= self.peak:
+                for s in self.view.problem.writes[self.view.problem.program[k]]:
+                    if self.view.needs.get(s, [-1])[-1] >= self.peak:
                         found[b].append(s)
         return tuple(map(tuple, found))
 
@@ -60,7 +59,7 @@ class Blocks:
         found = [0] * self.count
         least = self.peak
         for b in range(self.count - 1, -1, -1):
-            reads = (k for s in self.needed[b] for k in self.facts.needs[s] if self.peak <= k < self.facts.count)
+            reads = (k for s in self.needed[b] for k in self.view.needs[s] if self.peak <= k < self.view.count)
             found[b] = max(least, min(reads, default=least))
             least = found[b]
         return tuple(found)
@@ -68,43 +67,33 @@ class Blocks:
     @cached_property
     def behind(self) -> Bytes:
         """Bytes of what the program itself writes after the peak, alive at each position, without workspaces."""
-        facts, sizes, reuses = self.facts, self.facts.problem.sizes, self.facts.problem.reuses
-        change = np.zeros(facts.count + 2, dtype=np.int64)
-        for s, k in facts.born.items():
+        view, sizes, reuses = self.view, self.view.problem.sizes, self.view.problem.reuses
+        change = np.zeros(view.count + 2, dtype=np.int64)
+        for s, k in view.born.items():
             if k >= self.peak:
                 change[k] += sizes[s]
-                last = min(facts.count, facts.needs.get(s, [k])[-1])
-                taken = last < facts.count and reuses[facts.problem.program[last]] == s
+                last = min(view.count, view.needs.get(s, [k])[-1])
+                taken = last < view.count and reuses[view.problem.program[last]] == s
                 change[last + 1 - taken] -= sizes[s]
-        return np.asarray(np.cumsum(change)[: facts.count])
+        return np.asarray(np.cumsum(change)[: view.count])
 
 
-def find_blocks(facts: Facts, most: int) -> Blocks | None:
-    """Up to `most` blocks of about equal bytes, each cut where it is narrowest; None where there is no chain."""
-    peak = int(facts.live.argmax())
-    if peak < 4:
-        return None
-    width = _width(facts, peak)
-    cuts = [0, *_narrow(width, facts.live, peak, most), peak]
-    return Blocks(facts, tuple(cuts)) if len(cuts) > 2 else None
-
-
-def find_narrow_blocks(facts: Facts, most: int) -> Blocks | None:
+def find_narrow_blocks(view: ProgramView, most: int) -> Blocks | None:
     """A block between any two places where the program is narrower than around them; None where those are few."""
-    peak = phases(facts.problem).split
+    peak = phases(view.problem).split
     if peak < 4:
         return None
-    cuts = _valleys(_width(facts, peak), peak)
+    cuts = _valleys(_width(view, peak), peak)
     if len(cuts) > most:
         cuts = cuts[:: -(-len(cuts) // most)]
-    return Blocks(facts, (0, *cuts, peak)) if len(cuts) > 2 else None
+    return Blocks(view, (0, *cuts, peak)) if len(cuts) > 2 else None
 
 
-def _width(facts: Facts, peak: int) -> Bytes:
+def _width(view: ProgramView, peak: int) -> Bytes:
     """Bytes that pass from before each position up to the peak to it or behind it, as far as read before the peak."""
-    born, sizes = facts.born, facts.problem.sizes
+    born, sizes = view.born, view.problem.sizes
     change = np.zeros(peak + 2, dtype=np.int64)
-    for s, k in _last_forward_read(facts, peak).items():
+    for s, k in _last_forward_read(view, peak).items():
         change[born[s] + 1] += sizes[s]
         change[k + 1] -= sizes[s]
     return np.asarray(np.cumsum(change)[: peak + 1])
@@ -128,27 +117,12 @@ def _valleys(width: Bytes, peak: int) -> list[int]:
     return cuts
 
 
-def _last_forward_read(facts: Facts, peak: int) -> dict[int, int]:
+def _last_forward_read(view: ProgramView, peak: int) -> dict[int, int]:
     """Per value written before the peak the last position before it that reads it."""
     found: dict[int, int] = {}
-    for s, k in facts.born.items():
+    for s, k in view.born.items():
         if k < peak:
-            reads = [q for q in facts.needs.get(s, ()) if q < peak]
+            reads = [q for q in view.needs.get(s, ()) if q < peak]
             if reads:
                 found[s] = reads[-1]
     return found
-
-
-def _narrow(width: Bytes, live: Bytes, peak: int, most: int) -> Sequence[int]:
-    """One cut in each of `most` windows of equal growth, at the narrowest place, the latest of equals."""
-    grown = np.maximum.accumulate(live[: peak + 1]).astype(float)
-    levels = np.linspace(grown[0], grown[-1], most + 1)[1:-1]
-    edges = sorted({1, peak, *(int(k) for k in np.searchsorted(grown, levels))})
-    cuts: list[int] = []
-    for low, high in pairwise(edges):
-        window = width[low:high]
-        if len(window):
-            best = low + int(len(window) - 1 - np.argmin(window[::-1]))
-            if 0 < best < peak and (not cuts or best > cuts[-1]):
-                cuts.append(best)
-    return cuts

@@ -4,77 +4,57 @@ import math
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.instants import Model, Outcome
-from lowtide.planning.optimal.work import meter
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 
 
-def hopeless_op(facts: Facts, budget: int) -> int | None:
-    """An op of the program that alone needs more than the budget."""
-    needs = [(int(facts.least[o]), o) for o in facts.problem.program]
-    worst, o = max(needs, key=lambda entry: (entry[0], -entry[1]))
-    return o if worst > budget else None
+def rank_instants(best: Incumbent) -> None:
+    """Single instants by their linear relaxation: the strongest is where bytes are scarcest."""
+    most = SETTINGS.ranked if best.is_small else SETTINGS.ranked_large
+    best.ranked = ranked_instants(best.view, best.budget, most=most, seconds=2.0)
+    if math.isinf(best.ranked[0][0]):
+        raise Impossible
+    best.raise_bound(best.ranked[0][0])
 
 
-def candidate_instants(facts: Facts, budget: int, most: int) -> list[int]:
-    """Positions over the budget to try: the highest of each stretch of the program, and the highest of all."""
-    over = np.nonzero(facts.live > budget)[0]
-    if len(over) <= most:
-        return [int(k) for k in over]
-    parts = np.array_split(over, most)
-    highest = over[np.argsort(-facts.live[over], kind="stable")[: min(most, max(3, 16_000 // facts.count))]]
-    return [*(int(k) for k in highest), *(int(part[np.argmax(facts.live[part])]) for part in parts)]
+def solve_instants(best: Incumbent) -> None:
+    """The integer programs of the strongest instants: bounds, and decisions to start from."""
+    strongest = best.ranked[0][0]
+    for relaxed, instant in best.ranked[: SETTINGS.solved]:
+        if relaxed < SETTINGS.comparable * strongest:
+            break
+        outcome = solve_instant(best.view, best.budget, instant, seconds=SETTINGS.solving * best.left())
+        if math.isinf(outcome.bound):
+            raise Impossible
+        best.raise_bound(outcome.bound)
+        if outcome.decision is not None:
+            order = best.offer_decision(outcome.decision, "one instant")
+            room = best.budget - best.view.problem.resident_bytes
+            best.near = best.near and order is not None and best.over(order) < SETTINGS.near * room
 
 
-def ranked_instants(facts: Facts, budget: int, *, most: int, seconds: float) -> list[tuple[float, int]]:
+def ranked_instants(view: ProgramView, budget: int, *, most: int, seconds: float) -> list[tuple[float, int]]:
     """(bound of the linear relaxation, position), the strongest first; infinite where the budget is impossible."""
-    positions = candidate_instants(facts, budget, most)
-    peak = int(facts.live.argmax())
+    positions = candidate_instants(view, budget, most)
+    peak = int(view.live.argmax())
     found = [
-        (Model(facts, budget, [t], certify=True).relaxed(seconds=seconds), t) for t in dict.fromkeys([peak, *positions])
+        (Model(view, budget, [t], certify=True).relaxed(seconds=seconds), t) for t in dict.fromkeys([peak, *positions])
     ]
     return sorted(found, key=lambda entry: (-entry[0], entry[1]))
 
 
-def solve_instant(facts: Facts, budget: int, instant: int, *, seconds: float) -> Outcome:
+def candidate_instants(view: ProgramView, budget: int, most: int) -> list[int]:
+    """Positions over the budget to try: the highest of each stretch of the program, and the highest of all."""
+    over = np.nonzero(view.live > budget)[0]
+    if len(over) <= most:
+        return [int(k) for k in over]
+    parts = np.array_split(over, most)
+    highest = over[np.argsort(-view.live[over], kind="stable")[: min(most, max(3, 16_000 // view.count))]]
+    return [*(int(k) for k in highest), *(int(part[np.argmax(view.live[part])]) for part in parts)]
+
+
+def solve_instant(view: ProgramView, budget: int, instant: int, *, seconds: float) -> Outcome:
     """The integer program of one instant: a bound, and a decision to start from."""
-    return Model(facts, budget, [instant], certify=True).solve(seconds=seconds, tolerance=1e-5)
-
-
-def joint_bound(facts: Facts, budget: int, top: int, *, most: int, seconds: float) -> float:
-    """What `top` and one, two, ... further instants ask for together, each chosen by the linear relaxation.
-
-    They are positions that need many bytes themselves. Only for problems without optional ops.
-    """
-    until = meter().left() - seconds
-    later = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
-    parts = np.array_split(np.array(later, dtype=np.int64), min(most, len(later))) if later else []
-    needs = facts.least[list(facts.problem.program)]
-    positions = [int(part[np.argmax(needs[part])]) for part in parts]
-    instants, bound = [top], 0.0
-
-    def left() -> float:
-        return meter().left() - until
-
-    while left() > 0.2 * seconds:
-        ranked: list[tuple[float, list[int]]] = []
-        enough = 0.6 * left()
-        for t in positions:
-            if t not in instants and left() > enough:
-                more = sorted((*instants, t))
-                ranked.append((_joined(facts, budget, more).relaxed(seconds=0.5 * left()), more))
-        if not ranked:
-            break
-        relaxed, instants = max(ranked)
-        outcome = _joined(facts, budget, instants).solve(seconds=left(), tolerance=1e-5)
-        bound = max(bound, relaxed, outcome.bound)
-    return bound
-
-
-def _joined(facts: Facts, budget: int, instants: list[int]) -> Model:
-    return Model(facts, budget, instants, certify=True, joined=True)
-
-
-def is_impossible(bound: float) -> bool:
-    """Does a bound prove that nothing fits?"""
-    return math.isinf(bound)
+    return Model(view, budget, [instant], certify=True).solve(seconds=seconds, tolerance=1e-5)

@@ -50,6 +50,6 @@ def sources(folder: Path) -> str:
     files were. An entry that closes over this digest is compiled anew when any of them has changed.
     """
     digest = sha256()
-    for path in (Path(__file__), *sorted(folder.glob("*.py"))):
+    for path in (Path(__file__), Path(__file__).with_name("settings.py"), *sorted(folder.glob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()

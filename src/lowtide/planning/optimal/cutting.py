@@ -7,20 +7,11 @@ import highspy
 import numpy as np
 
 from lowtide.planning.optimal.eliminate import Table, TooWide
-from lowtide.planning.optimal.facts import Facts, bytes_since
+from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.prices import Prices
+from lowtide.planning.optimal.program_view import ProgramView, bytes_since
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
-
-FIRST = 6
-"""Instants to begin with."""
-MOST = 40
-"""Instants at which it ends."""
-ROUNDS = 60
-"""Cutting planes for one set of instants."""
-CLOSE = 2e-4
-"""Share of the bound within which prices count as the best."""
-CHEAP = 1e-3
-"""Share of all prices below which an instant is given up."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +23,19 @@ class _Cut:
     slope: Table
 
 
+def bound_by_prices(best: Incumbent) -> None:
+    """Several instants bound more than one, by prices of bytes."""
+    view = best.view.plain
+    price_bound(view, best.budget, best.top, price=best.price, left=best.left, found=best.raise_bound)
+
+
 def price_bound(
-    facts: Facts, budget: int, top: int, *, price: float, left: Callable[[], float], found: Callable[[float], None]
+    view: ProgramView, budget: int, top: int, *, price: float, left: Callable[[], float], found: Callable[[float], None]
 ) -> float:
     """A bound on extra time from `top` and ever more instants after it; 0 where ops touch each other too much."""
-    needs = bytes_since(facts, top)
-    over = [k for k in range(top + 1, facts.count) if facts.live[k] > budget]
-    parts = np.array_split(np.array(over, dtype=np.int64), min(FIRST, len(over))) if over else []
+    needs = bytes_since(view, top)
+    over = [k for k in range(top + 1, view.count) if view.live[k] > budget]
+    parts = np.array_split(np.array(over, dtype=np.int64), min(SETTINGS.first_instants, len(over))) if over else []
     instants = [top, *(int(part[np.argmax(needs[part])]) for part in parts)]
     prices = np.full(len(instants), 0.05 * price)
     prices[0] = price
@@ -46,16 +43,16 @@ def price_bound(
     while left() > 1.5 * took:
         before = left()
         try:
-            model = Prices(facts, budget, instants)
+            model = Prices(view, budget, instants)
         except TooWide:
             break
         value, prices = best_prices(model, prices, late=lambda: left() <= 0)
-        gained = value > (1 + CLOSE) * bound
+        gained = value > (1 + SETTINGS.price_close) * bound
         if value > bound:
             bound = value
             found(bound)
         took = before - left()
-        if not gained or len(instants) >= MOST:
+        if not gained or len(instants) >= SETTINGS.most_instants:
             break
         instants, prices = _finer(instants, prices, needs)
     return bound
@@ -64,7 +61,11 @@ def price_bound(
 def _finer(instants: Sequence[int], prices: Table, needs: Table) -> tuple[list[int], Table]:
     """Without the instants that cost nothing, and with one more on either side of each that does."""
     total = float(prices.sum())
-    kept = {t: float(p) for t, p in zip(instants, prices, strict=True) if p > CHEAP * total or t == instants[0]}
+    kept = {
+        t: float(p)
+        for t, p in zip(instants, prices, strict=True)
+        if p > SETTINGS.price_cheap * total or t == instants[0]
+    }
     edges = [*sorted(kept), instants[-1] + 1]
     found = dict(kept)
     for j, t in enumerate(sorted(kept)):
@@ -79,7 +80,7 @@ def _finer(instants: Sequence[int], prices: Table, needs: Table) -> tuple[list[i
 
 
 def best_prices(
-    model: Prices, start: Table, *, rounds: int = ROUNDS, late: Callable[[], bool] = lambda: False
+    model: Prices, start: Table, *, rounds: int = SETTINGS.price_rounds, late: Callable[[], bool] = lambda: False
 ) -> tuple[float, Table]:
     """Cutting planes within a box around the best prices so far, which grows and shrinks with success."""
     first = model.at(start)
@@ -89,7 +90,7 @@ def best_prices(
     for _ in range(rounds):
         width = reach * np.maximum(best.prices, least)
         point, promised = _highest(cuts, np.maximum(0.0, best.prices - width), best.prices + width)
-        if promised - best.value <= CLOSE * abs(best.value):
+        if promised - best.value <= SETTINGS.price_close * abs(best.value):
             if reach >= 1.0:
                 break
             reach = min(1.0, 4 * reach)

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
-
-WIDEST = 1 << 20
-"""Most entries of a table."""
-
-ORDERED, TABLE, ENTRY = 8 * STEP, 7 * STEP, 1e-3 * STEP
-"""Work of choosing a variable, of a table and of an entry."""
 
 
 class TooWide(Exception):
@@ -49,10 +44,10 @@ class Elimination:
         heapq.heapify(queue)
         while queue:
             weight, v = heapq.heappop(queue)
-            charge(ORDERED)
+            charge(8 * SETTINGS.step)  # choosing a variable
             if v not in self._touching or weight != self._weight(v):
                 continue
-            if weight > WIDEST:
+            if weight > SETTINGS.widest:
                 raise TooWide
             for u in self._eliminate(v):
                 heapq.heappush(queue, (self._weight(u), u))
@@ -75,7 +70,7 @@ class Elimination:
 
     def minimise(self, tables: Sequence[Table]) -> tuple[float, dict[int, int]]:
         """The least sum, and the value of every variable that has it."""
-        charge(TABLE * len(self.scopes) + ENTRY * self.entries)
+        charge(SETTINGS.step * (7 * len(self.scopes) + 1e-3 * self.entries))
         found = list(tables)
         for step in self.steps:
             axes = (step.variable, *step.scope)

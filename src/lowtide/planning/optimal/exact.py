@@ -3,18 +3,12 @@
 import heapq
 from dataclasses import dataclass
 
-from lowtide.planning.optimal.work import meter
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance
 from lowtide.planning.problem import Problem
 
 State = tuple[int, int, int]
 """Program ops done, storages held and optional once-ops used, the latter two as bit sets."""
-
-LARGEST = 14
-"""Most ops that are searched exhaustively."""
-STATES = 80_000
-"""Most states that are looked at."""
-EACH = 5e-5
-"""Seconds that one state takes, about."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +21,7 @@ class Exact:
 
 def is_tiny(problem: Problem) -> bool:
     """Is exhaustive search worth trying?"""
-    return len(problem.ops) <= LARGEST
+    return len(problem.ops) <= SETTINGS.exact_ops
 
 
 def solve_exactly(problem: Problem, budget: int) -> Exact:
@@ -54,14 +48,14 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
     came: dict[State, tuple[State, int]] = {}
     queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
     settled: set[State] = set()
-    account = meter()
-    most = min(STATES, max(0.0, account.left()) / EACH)
+    account = allowance()
+    most = min(SETTINGS.exact_states, max(0.0, account.left()) / SETTINGS.exact_state)
     while queue:
         cost, _, state = heapq.heappop(queue)
         if state in settled:
             continue
         settled.add(state)
-        account.charge(EACH)
+        account.charge(SETTINGS.exact_state)
         done, held, used = state
         if done == len(program) and held & kept == kept:
             return Exact(_path(came, state), True)

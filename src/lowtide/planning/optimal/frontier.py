@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.search import search
-from lowtide.planning.optimal.work import Meter, metered
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.swapping.arrange import without_lanes
+from lowtide.planning.optimal.swapping.joint import plan as plan_with_lanes
+from lowtide.planning.optimal.work import Allowance, working_within
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
 from lowtide.planning.problem import Problem
-
-HALVINGS = 3
-"""Steps between the lowest budget that was kept and the highest that was not."""
 
 
 def frontier(
@@ -21,16 +21,18 @@ def frontier(
     A point begins with the schedule of the point above it, made to fit; its own schedule is then tried at the points
     above. A bound holds for every smaller budget too.
     """
-    facts = Facts(problem)
-    share = time_limit / (points + HALVINGS)
+    if problem.lanes:
+        return _each_by_itself(problem, points, time_limit, seed, progress)
+    view = ProgramView(problem)
+    share = time_limit / (points + SETTINGS.halvings)
     found: list[Incumbent] = []
     seconds: list[float] = []
     notes: list[str] = []
-    for budget in _budgets(facts, points, found):
-        meter = Meter.of(share)
-        best = Incumbent(facts, budget, meter, seed, progress)
+    for budget in _budgets(view, points, found):
+        allowance = Allowance.of(share)
+        best = Incumbent(view, budget, allowance, seed, progress)
         progress(f"budget {budget}")
-        with metered(meter):
+        with working_within(allowance):
             if found:
                 best.raise_bound(found[-1].bound)
                 best.offer(found[-1].order or (), "the point above")
@@ -42,10 +44,14 @@ def frontier(
             notes.pop()
         else:
             found.append(best)
-            seconds.append(meter.spent())
+            seconds.append(allowance.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
         upper.offer(lower.order or (), "the point below")
-    plans = [_judged(*point) for point in zip(found, seconds, notes, strict=True)]
+    return _unbeaten([_judged(*point) for point in zip(found, seconds, notes, strict=True)])
+
+
+def _unbeaten(plans: list[Plan]) -> tuple[Plan, ...]:
+    """Those that no plan of a smaller budget beats in both time and peak."""
     return tuple(
         plan
         for i, plan in enumerate(plans)
@@ -53,9 +59,26 @@ def frontier(
     )
 
 
-def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]:
+def _each_by_itself(
+    problem: Problem, points: int, time_limit: float, seed: int, progress: Progress
+) -> tuple[Plan, ...]:
+    """With lanes, where schedules of one budget say little about another's."""
+    view = ProgramView(without_lanes(problem).problem)
+    top, low = int(view.live.max()), max(int(view.least[o]) for o in view.problem.program)
+    found: list[Plan] = []
+    for point in range(points):
+        budget = top - (top - low) * point // max(1, points - 1)
+        progress(f"budget {budget}")
+        try:
+            found.append(plan_with_lanes(problem, budget, time_limit=time_limit / points, seed=seed))
+        except BudgetInfeasible:
+            break
+    return _unbeaten(found)
+
+
+def _budgets(view: ProgramView, points: int, found: list[Incumbent]) -> Iterator[int]:
     """Even steps from the program's peak to what single ops need; then halfway between kept and not kept."""
-    top, low = int(facts.live.max()), max(int(facts.least[o]) for o in facts.problem.program)
+    top, low = int(view.live.max()), max(int(view.least[o]) for o in view.problem.program)
     missed = low - 1
     for i in range(points):
         budget = top - (top - low) * i // max(1, points - 1)
@@ -64,7 +87,7 @@ def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]
         if len(found) == before:
             missed = budget
             break
-    for _ in range(HALVINGS):
+    for _ in range(SETTINGS.halvings):
         kept = found[-1].budget
         if kept - missed < 2:
             return
@@ -75,7 +98,7 @@ def _budgets(facts: Facts, points: int, found: list[Incumbent]) -> Iterator[int]
 
 
 def _judged(best: Incumbent, seconds: float, note: str) -> Plan:
-    problem = best.facts.problem
+    problem = best.view.problem
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
     order = best.order if best.order is not None else problem.program

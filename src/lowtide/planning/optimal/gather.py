@@ -10,8 +10,9 @@ the inputs from nothing; where nothing must be held meanwhile, a budget that all
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 Key = tuple[float, int]
 
@@ -19,11 +20,11 @@ Key = tuple[float, int]
 class Gather:
     """Sets of storages as bit sets, the storage that the program writes last being the highest bit."""
 
-    def __init__(self, facts: Facts, room: int, *, certify: bool) -> None:
+    def __init__(self, view: ProgramView, room: int, *, certify: bool) -> None:
         """`certify`: all that a schedule could do; else no optional ops, and no bytes taken over from an input."""
-        problem = facts.problem
-        self.facts, self.problem, self.room = facts, problem, room
-        self.storages = _by_birth(facts)
+        problem = view.problem
+        self.view, self.problem, self.room = view, problem, room
+        self.storages = _by_birth(view)
         self.bit = {s: i for i, s in enumerate(self.storages)}
         self.sizes = [problem.sizes[s] for s in self.storages]
         self.reads = [self.mask(problem.reads[o]) for o in range(len(problem.ops))]
@@ -54,13 +55,13 @@ class Gather:
         most: int,
         key: Callable[[int, float], Key] = lambda held, _: (0.0, held),
         there: int = 0,
-        again: bool = False,
+        rerun: bool = False,
         aside: int = 0,
     ) -> tuple[list[tuple[int, int]] | None, bool]:
         """From nothing (or a part of `there`) to all of `goal` at hand: (op, what must be held while it runs) in order.
 
         None where there is no way; the flag says whether that is certain, which it is not once `most` sets were looked
-        at. `again`: only ops that may run any number of times. What stands `aside` is held all along.
+        at. `rerun`: only ops that may run any number of times. What stands `aside` is held all along.
         """
         limit = self.room - self.bytes(aside)
         goal &= ~aside
@@ -75,15 +76,15 @@ class Gather:
             if spent > best[held]:
                 continue
             if not held & ~there:
-                charge(STEP * (looked + len(best)))
+                charge(SETTINGS.step * (looked + len(best)))
                 return _path(came, goal, held), True
             looked += 1
             if looked > most:
-                charge(STEP * (looked + len(best)))
+                charge(SETTINGS.step * (looked + len(best)))
                 return None, False
             for i in members(held):
                 for o in self.makers[i]:
-                    if again and ops[o].once:
+                    if rerun and ops[o].once:
                         continue
                     before = ((held & ~self.writes[o]) | self.reads[o]) & ~aside
                     fresh = self.bytes((self.writes[o] | self.reads[o]) & ~held & ~aside)
@@ -96,15 +97,15 @@ class Gather:
                         came[before] = (held, o)
                         after = size + fresh - self.bytes(self.writes[o] & ~aside)
                         heapq.heappush(queue, (key(before, cost), cost, before, after))
-        charge(STEP * (looked + len(best)))
+        charge(SETTINGS.step * (looked + len(best)))
         return None, True
 
 
-def impossible_op(facts: Facts, budget: int, *, ops: int, sets: int) -> int | None:
+def impossible_op(view: ProgramView, budget: int, *, ops: int, sets: int) -> int | None:
     """An op of the program whose inputs provably never are at hand together; the `ops` that need most are tried."""
-    problem = facts.problem
-    gather = Gather(facts, budget - problem.resident_bytes, certify=True)
-    for o in sorted(problem.program, key=lambda o: (-int(facts.least[o]), o))[:ops]:
+    problem = view.problem
+    gather = Gather(view, budget - problem.resident_bytes, certify=True)
+    for o in sorted(problem.program, key=lambda o: (-int(view.least[o]), o))[:ops]:
         path, certain = gather.trace(gather.reads[o], most=sets)
         if path is None and certain:
             return o
@@ -119,9 +120,9 @@ def members(held: int) -> Iterator[int]:
         held ^= low
 
 
-def _by_birth(facts: Facts) -> list[int]:
+def _by_birth(view: ProgramView) -> list[int]:
     """Storages that are not resident, by the place at which the program writes them or what they are made of."""
-    problem, born = facts.problem, facts.born
+    problem, born = view.problem, view.born
 
     def place(s: int) -> float:
         if s in born:

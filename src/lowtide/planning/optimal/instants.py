@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.decision import Decision
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.solver import Program, solve
-from lowtide.planning.optimal.stages import Allowed
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.work import charge
 
-SLACK = 1e-5
-"""Share of the program's time within which a bound and a solution count as met."""
+Allowed = list[set[int]]
+"""Per op the segments between instants in which it may run again."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Outcome:
 class Model:
     """Columns and rows for `instants`; `reserve` bytes are left free at an instant."""
 
-    facts: Facts
+    view: ProgramView
     budget: int
     instants: Sequence[int]
     reserve: Mapping[int, int] = field(default_factory=dict)
@@ -47,9 +47,6 @@ class Model:
     around: Decision | None = None
     """A decision for the same instants that must stay expressible."""
 
-    joined: bool = False
-    """Also ask, per instant, for what it alone asks of all runs after it: implied, but the relaxation is stronger."""
-
     def __post_init__(self) -> None:
         self.program = Program()
         self.keep: list[dict[int, int]] = []
@@ -59,23 +56,18 @@ class Model:
             self._columns(j)
         for j in range(len(self.instants)):
             self._rows(j)
-        if self.joined:
-            if any(op.optional for op in self.facts.problem.ops):
-                raise ValueError("rows that join segments hold only where every storage has one producer")
-            for j in range(len(self.instants) - 1):
-                self._joined_rows(j)
-        charge(1.5 * STEP * len(self.program.columns))
+        charge(1.5 * SETTINGS.step * len(self.program.columns))
 
     def _may_run(self, o: int, j: int) -> bool:
-        if self.facts.problem.ops[o].once:
+        if self.view.problem.ops[o].once:
             return False
-        if o in self.facts.futile and (not self.certify or j == len(self.instants) - 1):
+        if o in self.view.futile and (not self.certify or j == len(self.instants) - 1):
             return False
         return self.allowed is None or j in self.allowed[o]
 
     def _steady(self, s: int, j: int) -> bool:
         """Is `s` stored at instant j exactly if it was at the one before?"""
-        problem = self.facts.problem
+        problem = self.view.problem
         if problem.reuses[problem.program[self.instants[j]]] == s:
             return False
         if self.certify or any(self._may_run(o, j - 1) for o in problem.producers[s]):
@@ -83,8 +75,8 @@ class Model:
         return self.around is None or (s in self.around.stored[j - 1]) == (s in self.around.stored[j])
 
     def _columns(self, j: int) -> None:
-        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
-        born, op = facts.born, problem.program[t]
+        view, problem, t = self.view, self.view.problem, self.instants[j]
+        born, op = view.born, problem.program[t]
         existing: dict[int, bool] = {}
 
         def before(s: int) -> bool:
@@ -97,7 +89,7 @@ class Model:
                 existing[s] = any(all(before(r) for r in problem.reads[o]) for o in problem.producers[s])
             return existing[s]
 
-        wanted = [s for s, needs in facts.needs.items() if needs[-1] > t and born[s] < t]
+        wanted = [s for s, needs in view.needs.items() if needs[-1] > t and born[s] < t]
         now = {s for s in problem.reads[op] if born[s] < t}
         closure, stack = set(wanted), list(wanted)
         allowed = self.allowed
@@ -117,7 +109,7 @@ class Model:
             if same is not None and self._steady(s, j):
                 keep[s] = same
             else:
-                first = 0.0 if j or s in born else facts.first_time(s)
+                first = 0.0 if j or s in born else view.first_time(s)
                 keep[s] = self.program.column(first)
             if s in now and s != problem.reuses[op]:
                 self.program.lower[keep[s]] = 1.0
@@ -143,14 +135,14 @@ class Model:
     def _have(self, s: int, j: int) -> list[int]:
         """Columns of which one must be set for `s` to be at hand in segment j."""
         found = [self.keep[j][s]] if s in self.keep[j] else []
-        found.extend(self.run[j][o] for o in self.facts.problem.producers[s] if o in self.run[j])
+        found.extend(self.run[j][o] for o in self.view.problem.producers[s] if o in self.run[j])
         return found
 
     def _rows(self, j: int) -> None:
-        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
-        born = facts.born
+        view, problem, t = self.view, self.view.problem, self.instants[j]
+        born = view.born
         last = j + 1 == len(self.instants)
-        end = facts.count if last else self.instants[j + 1] + 1
+        end = view.count if last else self.instants[j + 1] + 1
         free = set(problem.writes[problem.program[t]])
         needed = {s for k in range(t + 1, end) for s in problem.reads[problem.program[k]] if born[s] < t}
         if last:
@@ -167,26 +159,6 @@ class Model:
                 if before is not None and before != column and s not in free:
                     self.program.cover(self._have(s, j), column, 0.0)
 
-    def _joined_rows(self, j: int) -> None:
-        """The single instant's rows, with one column per op for its runs in any segment from j on."""
-        facts, problem, t = self.facts, self.facts.problem, self.instants[j]
-        free = set(problem.writes[problem.program[t]])
-        ever = {o: self.program.column(0.0) for o in self.run[j]}
-        for o, column in ever.items():
-            self.program.cover([later[o] for later in self.run[j:] if o in later], column, 0.0)
-
-        def have(s: int) -> list[int]:
-            found = [self.keep[j][s]] if s in self.keep[j] else []
-            return found + [ever[o] for o in problem.producers[s] if o in ever]
-
-        for s, needs in facts.needs.items():
-            if facts.born[s] < t < needs[-1]:
-                self.program.cover(have(s), None, 1.0)
-        for o, column in ever.items():
-            for s in problem.reads[o]:
-                if s not in free:
-                    self.program.cover(have(s), column, 0.0)
-
     def solve(
         self, *, seconds: float, tolerance: float = 1e-4, nodes: int | None = None, start: Decision | None = None
     ) -> Outcome:
@@ -194,7 +166,7 @@ class Model:
         if self.impossible:
             return Outcome(float("inf"), float("inf"), None, True)
         values = None if start is None else self.values_of(start)
-        slack = SLACK * self.facts.problem.base_time
+        slack = SETTINGS.met * self.view.problem.base_time
         answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, nodes=nodes, start=values)
         if answer.values is None:
             return Outcome(answer.bound, answer.objective, None, answer.finished)
@@ -219,3 +191,13 @@ class Model:
                     if key in chosen[j]:
                         values[c] = 1.0
         return np.asarray(np.maximum(values, np.array(self.program.lower)))
+
+
+def byte_price(view: ProgramView, budget: int, instant: int) -> float:
+    """What one byte less at an instant costs in time, by the linear relaxation."""
+    problem = view.problem
+    step = max(1, (budget - problem.resident_bytes) // 50)
+    here = Model(view, budget, [instant]).relaxed(seconds=5.0)
+    less = Model(view, budget - step, [instant]).relaxed(seconds=5.0)
+    scale = problem.base_time / max(1, int(view.live.max()) - problem.resident_bytes)
+    return (less - here) / step if less < float("inf") and less > here else scale

@@ -1,22 +1,73 @@
-"""The lifetimes behind an order: who wrote and who reads each instance, for edits that need no new simulation."""
+"""Lifetimes: what lives from when to when in an order, and who reads it, for edits that need no new simulation."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lowtide.planning.optimal.facts import Facts, live_bytes
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
+from lowtide.planning.problem import Problem
+from lowtide.planning.schedule import counted_until
+
+if TYPE_CHECKING:
+    from lowtide.planning.optimal.program_view import ProgramView
+
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Every write of an order yields an instance of a storage, alive from `born` to its last read."""
+
+    storage: list[int]
+    born: list[int]
+    last: list[int]
+
+
+def instances(problem: Problem, order: Sequence[int]) -> Instances:
+    """As `schedule.instances`, for an order that is known to be valid."""
+    reads, writes = problem.reads, problem.writes
+    newest = [-1] * len(problem.storages)
+    found = Instances([], [], [])
+    storage, born, last = found.storage, found.born, found.last
+    for step, o in enumerate(order):
+        for s in reads[o]:
+            last[newest[s]] = step
+        for s in writes[o]:
+            newest[s] = len(born)
+            born.append(step)
+            last.append(step)
+            storage.append(s)
+    for s in problem.kept:
+        last[newest[s]] = len(order)
+    return found
+
+
+def live_bytes(problem: Problem, order: Sequence[int], lived: Instances | None = None) -> Bytes:
+    """Bytes alive at each step of an order known to be valid; the same figures as `simulate`, without its checks."""
+    lived = instances(problem, order) if lived is None else lived
+    end = len(order)
+    change = np.zeros(end + 2, dtype=np.int64)
+    sizes, workspaces = problem.sizes, problem.workspaces
+    weight = np.array([sizes[s] for s in lived.storage], dtype=np.int64)
+    last = counted_until(problem, order, lived.storage, lived.last)
+    np.add.at(change, np.array(lived.born, dtype=np.int64), weight)
+    np.subtract.at(change, np.array(last, dtype=np.int64) + 1, weight)
+    extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=end)
+    return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)
 
 
 class Lifetimes:
     """Instances of an order with their readers' steps. Steps keep their numbers when a run is removed."""
 
-    def __init__(self, facts: Facts, order: Sequence[int]) -> None:
-        problem = facts.problem
-        charge(2 * STEP * len(order))
-        self.facts, self.order = facts, list(order)
-        self.live = live_bytes(problem, order)
+    def __init__(self, view: "ProgramView", order: Sequence[int]) -> None:
+        problem = view.problem
+        charge(2 * SETTINGS.step * len(order))
+        self.view, self.order = view, list(order)
         self.storage: list[int] = []
         self.born: list[int] = []
         self.readers: list[list[int]] = []
@@ -44,11 +95,13 @@ class Lifetimes:
                     self.following[newest[s]] = instance
                 newest[s] = instance
             self.written.append(mine)
-            first = facts.position[o] == done
+            first = view.position[o] == done
             self.first.append(first)
             done += first
         for s in problem.kept:
             self.readers[newest[s]].append(len(order))
+        last = [readers[-1] if readers else born for readers, born in zip(self.readers, self.born, strict=True)]
+        self.live = live_bytes(problem, order, Instances(self.storage, self.born, last))
         self.alive = [True] * len(order)
         self._of: dict[int, list[int]] = {}
         for instance, s in enumerate(self.storage):
@@ -65,12 +118,12 @@ class Lifetimes:
 
     def until(self, instance: int, last: int) -> int:
         """The last step at which an instance counts whose last read is at `last`: one less where that is in place."""
-        taken = last < len(self.order) and self.facts.problem.reuses[self.order[last]] == self.storage[instance]
+        taken = last < len(self.order) and self.view.problem.reuses[self.order[last]] == self.storage[instance]
         return last - taken
 
     def removal(self, step: int) -> list[tuple[int, int, int]] | None:
         """(from, to, bytes) changes of live bytes if the run at `step` were left out; None where it must stay."""
-        sizes = self.facts.problem.sizes
+        sizes = self.view.problem.sizes
         changes: list[tuple[int, int, int]] = []
         for instance in self.written[step]:
             readers = self.readers[instance]
@@ -114,17 +167,17 @@ class Lifetimes:
         return [o for o, alive in zip(self.order, self.alive, strict=True) if alive]
 
 
-def extra_steps(facts: Facts, order: Sequence[int]) -> list[int]:
+def extra_steps(view: "ProgramView", order: Sequence[int]) -> list[int]:
     """Steps that are not a program op's first run."""
     found, done = [], 0
     for step, o in enumerate(order):
-        if facts.position[o] == done:
+        if view.position[o] == done:
             done += 1
         else:
             found.append(step)
     return found
 
 
-def excess(live: np.ndarray[tuple[int], np.dtype[np.int64]], budget: int) -> int:
+def excess(live: Bytes, budget: int) -> int:
     """Bytes over the budget, summed over all steps."""
     return int(np.maximum(live - budget, 0).sum())

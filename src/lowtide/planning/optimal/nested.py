@@ -1,10 +1,10 @@
 """A dynamic program over many small blocks that come back to a run of them again and again, each time storing more.
 
-Like `chain.py` after Beaumont et al. (2019), but a run of blocks may be left with any of its ways of saving: `cost[p]`
-of blocks i to j in m bytes is the least time to work them off where each has saved what it saves by way p and the entry
-of block i is at hand. Either one block is left, or a pass from the entry goes through i to s - 1, saving by way q, then
-s to j are worked off, and then i to s - 1. So passes are as deep as the bytes ask for, and what was saved makes the
-later ones cheap. Intervals of the same blocks share their tables.
+After Beaumont et al., "Optimal checkpointing for heterogeneous chains" (2019), but a run of blocks may be left with any
+of its options: `cost[p]` of blocks i to j in m bytes is the least time to work them off where each has saved what it
+saves by option p and the entry of block i is at hand. Either one block is left, or a pass from the entry goes through i
+to s - 1, saving by option q, then s to j are worked off, and then i to s - 1. So passes are as deep as the bytes ask
+for, and what was saved makes the later ones cheap. Intervals of the same blocks share their tables.
 """
 
 import math
@@ -13,18 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.alike import Intervals
 from lowtide.planning.optimal.blocks import Blocks
-from lowtide.planning.optimal.chain import as_decision
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.passes import Passes
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.repeats import Intervals
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 Table = NDArray[np.float32]
 Choice = NDArray[np.int32]
-
-MISSING = 0.3
-"""Share of the bytes that coming back to a block takes, as its values are made on demand, that may be missing."""
 
 
 @dataclass
@@ -41,10 +38,10 @@ class Nested:
     @staticmethod
     def work(intervals: Intervals, ways: int, levels: int) -> float:
         """What the tables take: so much per row, and per way and split of each level."""
-        return STEP * (100 * ways * len(intervals.first) + 5e-3 * levels * ways**2 / 2 * intervals.splits)
+        return SETTINGS.step * (100 * ways * len(intervals.first) + 5e-3 * levels * ways**2 / 2 * intervals.splits)
 
     def __post_init__(self) -> None:
-        count, ways, rows = self.blocks.count, self.passes.ways, len(self.intervals.first)
+        count, ways, rows = self.blocks.count, self.passes.option_count, len(self.intervals.first)
         charge(self.work(self.intervals, ways, self.levels))
         self.place = self.intervals.place
         self.unit = max(1, self.room) / self.levels
@@ -70,7 +67,7 @@ class Nested:
         passes, row = self.passes, self.cost[p, self.place[b, b]]
         missing = np.maximum(0.0, passes.back[p, b] - self.grid * self.unit)
         row[:] = passes.remake[p, b] + missing * passes.rate[b]
-        row[missing > MISSING * passes.back[p, b]] = math.inf
+        row[missing > SETTINGS.missing * passes.back[p, b]] = math.inf
 
     def _fill(self, p: int, i: int, j: int) -> None:
         """Blocks i to j, saved by way p: the best split, and the way of saving on the pass up to it."""
@@ -133,3 +130,38 @@ class Nested:
                 saved = frozenset[int]().union(*passes.saved[way][i:s])
                 work.append((p, s, j, level - beyond, held | saved | blocks.entry[s]))
         return as_decision(blocks, stored)
+
+
+def as_decision(blocks: Blocks, stored: dict[int, frozenset[int]]) -> Decision:
+    """One instant per return; beside the chain's own values all that the program has alive there."""
+    view = blocks.view
+    at: dict[int, set[int]] = {}
+    managed = {s for needed in blocks.needed for s in needed}
+    for b in range(blocks.count - 1, -1, -1):
+        if b + 1 < blocks.count and stored[b] == stored[b + 1]:
+            continue  # the same span: its values are made on demand
+        t = blocks.returns[b]
+        alive = {
+            s
+            for s, needs in view.needs.items()
+            if view.born[s] < t <= needs[-1] and s not in managed and needs[-1] >= blocks.peak
+        }
+        now = {s for s in view.problem.reads[view.problem.program[t]] if view.born[s] < t}
+        at[t] = {s for s in stored[b] if view.born.get(s, -1) < t} | alive | now
+        managed.difference_update(s for c in range(b, blocks.count) for s in blocks.needed[c])
+    instants = tuple(sorted(at))
+    none: frozenset[int] = frozenset()
+    runs = tuple(_optional_runs(blocks, at[t]) for t in instants)
+    return Decision(instants, tuple(frozenset(at[t]) for t in instants), runs or (none,))
+
+
+def _optional_runs(blocks: Blocks, stored: set[int]) -> frozenset[int]:
+    """Unpacking ops for what is stored smaller."""
+    problem, born = blocks.view.problem, blocks.view.born
+    return frozenset(
+        o
+        for s in stored
+        if s not in born
+        for o in problem.readers[s]
+        if problem.ops[o].optional and not problem.ops[o].once
+    )

@@ -1,77 +1,54 @@
-"""Ways to come back to a span of blocks: what it stores on the way out, what it runs again, what that takes."""
+"""Options of a block: what it stores on the way out, what it runs again on return, what that takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.eliminate import TooWide
-from lowtide.planning.optimal.saving import Saving
+from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.solver import Program, solve
-from lowtide.planning.optimal.work import STEP, charge
-
-MEASURED = 12 * STEP
-"""Work of measuring an option, by ops."""
+from lowtide.planning.optimal.work import charge
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way: `stored` bytes while the blocks behind are worked on, `time` to run again on return."""
+    """`stored` bytes while the blocks behind are worked on, `time` to run again on return."""
 
     saved: frozenset[int]
     stored: int
     time: float
-    outward: int
-    """Peak of the block's own values while it runs forward and saves."""
     back: int
     """Peak of its own values, and of what the program writes meanwhile, on return."""
-    on_return: tuple[frozenset[int], ...] = ()
-    """Per block of a group what is stored when the program comes back to it; empty where that is `saved`."""
 
 
-Span = tuple[int, int]
-"""Blocks from the first of the two up to, not including, the second."""
-
-
-def span_options(
-    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int] = frozenset()
-) -> list[Option]:
-    """The best saved sets of a span at each price of a byte, one per price; `onward` is at hand on return anyway."""
+def block_options(blocks: Blocks, b: int, prices: Sequence[float]) -> list[Option]:
+    """The best saved sets of a block at each price of a byte, one per price; what it passes on is there on return."""
+    sizes = blocks.view.problem.sizes
     known: dict[frozenset[int], Option] = {}
     found: list[Option] = []
-    for saved, time in _saved_sets(blocks, span, prices, onward):
+    for saved, time in _saved_sets(blocks, b, prices, blocks.onward(b)):
         if saved not in known:
-            charge(MEASURED * len(blocks.positions(span)))
-            known[saved] = _measured(blocks, span, saved, time, onward)
+            charge(12 * SETTINGS.step * len(blocks.positions(b)))
+            known[saved] = Option(saved, sum(sizes[s] for s in saved), time, _back_peak(blocks, b, saved))
         found.append(known[saved])
     return found
 
 
-def undominated(options: Sequence[Option]) -> list[Option]:
-    """The options that no other one beats, those that store least first."""
-    distinct = sorted({o.on_return or (o.saved,): o for o in options}.values(), key=lambda o: (o.stored, o.time))
-    return [o for o in distinct if not any(_beats(q, o) for q in distinct)]
-
-
-def _beats(one: Option, other: Option) -> bool:
-    mine = (one.stored, one.time, one.back, one.outward)
-    theirs = (other.stored, other.time, other.back, other.outward)
-    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
-
-
 def _saved_sets(
-    blocks: Blocks, span: Span, prices: Sequence[float], onward: frozenset[int]
+    blocks: Blocks, b: int, prices: Sequence[float], onward: frozenset[int]
 ) -> list[tuple[frozenset[int], float]]:
-    """Store or run again, per price: an integer program of the span alone, as of one instant."""
-    needed = [s for b in range(*span) for s in blocks.needed[b] if s not in onward]
+    """Store or run again, per price: an integer program of the block alone, as of one instant."""
+    needed = [s for s in blocks.needed[b] if s not in onward]
     if not needed:
         return [(frozenset(), 0.0)] * len(prices)
-    facts, problem = blocks.facts, blocks.facts.problem
-    ops = [problem.program[k] for k in blocks.positions(span)]
+    view, problem = blocks.view, blocks.view.problem
+    ops = [problem.program[k] for k in blocks.positions(b)]
     inside = {s for o in ops for s in problem.writes[o]}
-    given = blocks.entry[span[0]]
+    given = blocks.entry[b]
     if not any(problem.ops[o].optional for s in inside for o in problem.readers[s]):
         try:
-            saving = Saving(problem, ops, needed, given, onward)
+            saving = KeepOrRerun(problem, ops, needed, given, onward)
             return [saving.at(price) for price in prices]
         except TooWide:
             pass
@@ -80,7 +57,7 @@ def _saved_sets(
         for o in sorted({o for s in inside for o in problem.readers[s] if problem.ops[o].optional})
         if all(s in inside for s in problem.reads[o]) and not problem.ops[o].once
     ]
-    smaller = {s for o in packed for s in problem.writes[o] if s not in facts.born}
+    smaller = {s for o in packed for s in problem.writes[o] if s not in view.born}
     unpack = [
         o
         for o in sorted({o for s in smaller for o in problem.readers[s] if problem.ops[o].optional})
@@ -115,17 +92,11 @@ def _saved_sets(
     return found
 
 
-def _measured(blocks: Blocks, span: Span, saved: frozenset[int], time: float, onward: frozenset[int]) -> Option:
-    sizes = blocks.facts.problem.sizes
-    stored = sum(sizes[s] for s in saved)
-    return Option(saved, stored, time, outward_peak(blocks, span, saved), _back_peak(blocks, span, saved, onward))
-
-
-def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
-    """Peak of the span's own values while it runs forward and keeps `saved`."""
-    problem = blocks.facts.problem
-    beyond = blocks.entry[span[1]] if span[1] < blocks.count else frozenset()
-    positions = blocks.positions(span)
+def outward_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
+    """Peak of a block's own values while it runs forward and keeps `saved`."""
+    problem = blocks.view.problem
+    beyond = blocks.onward(b)
+    positions = blocks.positions(b)
     last: dict[int, int] = {}
     for k in positions:
         o = problem.program[k]
@@ -147,13 +118,13 @@ def outward_peak(blocks: Blocks, span: Span, saved: frozenset[int]) -> int:
     return peak
 
 
-def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int], onward: frozenset[int]) -> int:
+def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
     """Peak on return: the block's values made again on demand beside what the program writes meanwhile."""
-    facts, problem = blocks.facts, blocks.facts.problem
-    start = blocks.returns[span[1] - 1]
-    end = blocks.returns[span[0] - 1] if span[0] else facts.count
-    inside = {s for k in blocks.positions(span) for s in problem.writes[problem.program[k]]}
-    there = saved | (onward & inside)
+    view, problem = blocks.view, blocks.view.problem
+    start = blocks.returns[b]
+    end = blocks.returns[b - 1] if b else view.count
+    inside = {s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]}
+    there = saved | (blocks.onward(b) & inside)
     have = set(there)
     steps: list[tuple[int, int]] = []
 
@@ -168,14 +139,14 @@ def _back_peak(blocks: Blocks, span: Span, saved: frozenset[int], onward: frozen
         have.update(s for s in problem.writes[o] if s in inside)
 
     for k in range(start, max(start + 1, end)):
-        if k < facts.count:
+        if k < view.count:
             run(problem.program[k], k, 0)
     last: dict[int, int] = {}
     for step, (o, _) in enumerate(steps):
         for s in (*problem.reads[o], *problem.writes[o]):
             last[s] = step
     for s in inside | saved:
-        if facts.needs.get(s, [-1])[-1] >= end:
+        if view.needs.get(s, [-1])[-1] >= end:
             last[s] = len(steps)
     live = sum(problem.sizes[s] for s in there)
     alive, peak = set(there), 0

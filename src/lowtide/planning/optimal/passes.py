@@ -21,7 +21,7 @@ class Passes:
 
     def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]], like: Sequence[int] | None = None) -> None:
         self.blocks = blocks
-        self.ways = ways = min(map(len, options))
+        self.option_count = ways = min(map(len, options))
         count = blocks.count
         like = range(count) if like is None else like
         self.saved = [[options[b][p].saved for b in range(count)] for p in range(ways)]
@@ -46,7 +46,7 @@ class Passes:
                         continue
                     before, after = self.saved[p][b], self.saved[q][b]
                     self.time[p, q, b] = _make_time(blocks, b, before, after)
-                    self.peak[p, q, b] = outward_peak(blocks, (b, b + 1), before | after)
+                    self.peak[p, q, b] = outward_peak(blocks, b, before | after)
         self.passed = np.concatenate((np.zeros((ways, ways, 1)), self.time.cumsum(axis=2)), axis=2)
         self._highest = {
             (p, i): np.maximum.accumulate(self._need(p, i), axis=1) for p in range(ways) for i in range(count)
@@ -72,7 +72,7 @@ class Passes:
     def first_peak(self, i: int) -> Sizes:
         """[q, s - i - 1]: bytes of the program's own pass from block i up to s, before which nothing was saved."""
         held = self.before[:, i:-1] - self.before[:, i : i + 1]
-        own = np.array([self.peak[q, q, i:] for q in range(self.ways)])
+        own = np.array([self.peak[q, q, i:] for q in range(self.option_count)])
         found: Sizes = np.maximum.accumulate(held + self.entry[:, i, i:-1] + own, axis=1)
         return found
 
@@ -84,7 +84,7 @@ class Passes:
 
 def _entry_bytes(blocks: Blocks, i: int, saved: Sequence[frozenset[int]]) -> list[int]:
     """Per block the bytes of its entry that are held beside block i's entry and what is saved from block i on."""
-    sizes, entry = blocks.facts.problem.sizes, [*blocks.entry, frozenset[int]()]
+    sizes, entry = blocks.view.problem.sizes, [*blocks.entry, frozenset[int]()]
     held, found = set(entry[i]), [0] * (i + 1)
     for s in range(i + 1, len(entry)):
         held |= saved[s - 1]
@@ -94,9 +94,9 @@ def _entry_bytes(blocks: Blocks, i: int, saved: Sequence[frozenset[int]]) -> lis
 
 def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[int]) -> float:
     """Time to make what block b passes on and what it saves `after`, from its entry and what it had saved `before`."""
-    problem, facts = blocks.facts.problem, blocks.facts
+    problem, view = blocks.view.problem, blocks.view
     low = blocks.cuts[b]
-    stack = [s for s in blocks.onward(b) | after if facts.born.get(s, low) >= low and s not in before]
+    stack = [s for s in blocks.onward(b) | after if view.born.get(s, low) >= low and s not in before]
     seen, ops = set(stack), set[int]()
     while stack:
         makers = [o for o in problem.producers[stack.pop()] if not problem.ops[o].once]
@@ -105,7 +105,7 @@ def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[
         o = next((q for q in makers if problem.ops[q].optional and before.issuperset(problem.reads[q])), makers[0])
         ops.add(o)
         for s in problem.reads[o]:
-            if facts.born.get(s, low) >= low and s not in before and s not in seen:
+            if view.born.get(s, low) >= low and s not in before and s not in seen:
                 seen.add(s)
                 stack.append(s)
     return sum(problem.times[o] for o in ops)
@@ -113,6 +113,6 @@ def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[
 
 def _rate(blocks: Blocks, b: int) -> float:
     """About what a byte costs that block b lacks on return: twice its ops' time per byte that they make for later."""
-    problem = blocks.facts.problem
+    problem = blocks.view.problem
     made = sum(problem.sizes[s] for s in blocks.needed[b])
-    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))) / max(1, made)
+    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions(b)) / max(1, made)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.work import STEP, charge
-
-FILLED, PAID, ENTRY = 20 * STEP, 16 * STEP, 1e-3 * STEP
-"""Work of setting up a storage, of its price, and of an entry of its table."""
+from lowtide.planning.optimal.packing import Packing
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class _Paid:
     producer: int | None
     readers: Scope
     spared: Table
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class _Charged:
     bytes: float
     times: Table
     spared: Table
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class Priced:
 
 
 class Prices:
-    """The relaxation for `instants`, to be evaluated at any prices. For problems without optional ops."""
+    """The relaxation for `instants`, to be evaluated at any prices; of a problem without optional ops."""
 
-    def __init__(self, facts: Facts, budget: int, instants: Sequence[int]) -> None:
-        self.facts, self.instants, self.count = facts, tuple(instants), len(instants)
-        problem = facts.problem
+    def __init__(self, view: ProgramView, budget: int, instants: Sequence[int]) -> None:
+        self.view, self.instants, self.count = view, tuple(instants), len(instants)
+        problem = view.problem
         ops = [problem.program[t] for t in instants]
         own = [problem.workspaces[o] + sum(problem.sizes[s] for s in problem.writes[o]) for o in ops]
         self.room: Table = budget - problem.resident_bytes - np.array(own, dtype=float)
@@ -75,7 +76,7 @@ class Prices:
         """[producer, reader, instant]: 1 where the reader's runs do not ask for the storage to be kept."""
         self.needed: dict[int, int] = {}
         self.forced: dict[int, int] = {}
-        for s in facts.needs:
+        for s in view.needs:
             self._read_by_program(s)
         self.reach = self._reach()
         self.tables: list[Table] = []
@@ -83,7 +84,7 @@ class Prices:
         self.charged: list[_Charged] = []
         scopes = self._fill()
         self.entries = sum(self._entries(paid) for paid in self.paid)
-        charge(FILLED * (facts.count + len(self.paid) + len(self.charged)))
+        charge(20 * SETTINGS.step * (view.count + len(self.paid) + len(self.charged)))
         self.elimination = Elimination({o: self.domain[reach] for o, reach in self.reach.items()}, scopes)
 
     def _segment(self, k: int) -> int:
@@ -92,13 +93,13 @@ class Prices:
 
     def _read_by_program(self, s: int) -> None:
         """The segments in which the program reads `s`, and the instants at which its op does, as bits."""
-        facts, problem = self.facts, self.facts.problem
+        view, problem = self.view, self.view.problem
         needed = forced = 0
-        for k in facts.needs[s]:
+        for k in view.needs[s]:
             j = self._segment(k) - 1
             if j < 0:
                 continue
-            if k < facts.count and self.instants[j] == k:
+            if k < view.count and self.instants[j] == k:
                 if problem.reuses[problem.program[k]] != s:
                     forced |= 1 << j
                 elif j:
@@ -110,7 +111,7 @@ class Prices:
 
     def _reach(self) -> dict[int, int]:
         """Per op of forward up to which segment running it again can be of use, where there is one."""
-        problem = self.facts.problem
+        problem = self.view.problem
         found: dict[int, int] = {}
         for o in problem.program[self.instants[0] - 1 :: -1] if self.instants[0] else ():
             if problem.ops[o].once:
@@ -125,7 +126,7 @@ class Prices:
         return found
 
     def _fill(self) -> list[Scope]:
-        problem, born = self.facts.problem, self.facts.born
+        problem, born = self.view.problem, self.view.born
         runs = np.array([p.runs for p in self.patterns], dtype=float)
         scopes: list[Scope] = [(o,) for o in self.reach]
         self.tables.extend(runs[: self.domain[reach]] * problem.times[o] for o, reach in self.reach.items())
@@ -147,21 +148,22 @@ class Prices:
         supplies = [p.supply for p in self.patterns[: self.domain[self.reach.get(o, 0)]]]
         spared = _spared(supplies, [self.needed.get(s, 0)], self.forced.get(s, 0), self.count)[:, 0]
         producer = o if o in self.reach else None
-        return _Paid(float(self.facts.problem.sizes[s]), table, producer, tuple(readers), spared)
+        size, packing = float(self.view.problem.sizes[s]), self.view.packing.get(s)
+        return _Paid(size, table, producer, tuple(readers), spared, packing)
 
     def _charge(self, s: int, i: int) -> _Charged:
         """Made by the program in segment i: kept over the instants that follow, or its op runs again."""
-        problem = self.facts.problem
-        o = problem.program[self.facts.born[s]]
+        problem = self.view.problem
+        o = problem.program[self.view.born[s]]
         able = [p for p in self.patterns if not p.demand & ((1 << i) - 1)][: 1 if problem.ops[o].once else None]
         supplies = [p.supply | 1 << (i - 1) for p in able]
         times = np.array([p.runs * problem.times[o] / len(problem.writes[o]) for p in able])
         spared = _spared(supplies, [self.needed[s]], self.forced[s], self.count)[:, 0]
-        return _Charged(float(problem.sizes[s]), times, spared)
+        return _Charged(float(problem.sizes[s]), times, spared, self.view.packing.get(s))
 
     def at(self, prices: Table) -> Priced:
         """The bound at these prices, one per instant and byte."""
-        charge(PAID * (len(self.paid) + len(self.charged)) + ENTRY * self.entries)
+        charge(SETTINGS.step * (16 * (len(self.paid) + len(self.charged)) + 1e-3 * self.entries))
         tables = list(self.tables)
         for paid in self.paid:
             tables[paid.table] = self._table(paid, prices)
@@ -172,12 +174,12 @@ class Prices:
             spared = paid.spared[x]
             for q in paid.readers:
                 spared = spared * self.spared[x, chosen[q]]
-            over = over + paid.bytes * (1 - spared)
+            over = over + _taken(paid.bytes, paid.packing, 1 - spared, prices)
         for charged in self.charged:
-            costs = charged.times + charged.bytes * ((1 - charged.spared) @ prices)
+            costs = charged.times + _paid(charged.bytes, charged.packing, (1 - charged.spared) @ prices)
             pick = int(costs.argmin())
             total += float(costs[pick])
-            over = over + charged.bytes * (1 - charged.spared[pick])
+            over = over + _taken(charged.bytes, charged.packing, 1 - charged.spared[pick], prices)
         return Priced(total - float(prices @ self.room), over)
 
     def _entries(self, paid: _Paid) -> int:
@@ -195,8 +197,20 @@ class Prices:
         else:
             one, two = self.spared[:count, : sizes[0]], self.spared[:count, : sizes[1]]
             spared = np.matmul(one * weighted[:, None, :], two.transpose(0, 2, 1))
-        table = paid.bytes * (prices.sum() - spared)
+        table = _paid(paid.bytes, paid.packing, prices.sum() - spared)
         return np.asarray(table if paid.producer is not None else table[0])
+
+
+def _paid(size: float, packing: Packing | None, price: Table) -> Table:
+    """What a storage pays at these prices of a byte, all instants together: as it is, or packed where that is less."""
+    return size * price if packing is None else np.minimum(size * price, packing.bytes * price + packing.time)
+
+
+def _taken(size: float, packing: Packing | None, kept: Table, prices: Table) -> Table:
+    """The bytes that it then takes at each instant."""
+    price = float(kept @ prices)
+    packs = packing is not None and packing.bytes * price + packing.time < size * price
+    return kept * (packing.bytes if packing is not None and packs else size)
 
 
 def _patterns(count: int) -> list[_Pattern]:

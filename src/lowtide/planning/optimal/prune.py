@@ -3,42 +3,40 @@
 import random
 from collections.abc import Sequence
 
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
-from lowtide.planning.optimal.work import STEP, charge, meter
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance, charge
 
-SHARE = 0.1
-"""Share of the work left that one greedy removal may take; orders of many times the program's length would take all."""
 
-
-def prune(facts: Facts, order: Sequence[int], budget: int, *, seed: int = 0, rounds: int = 3) -> list[int]:
+def prune(view: ProgramView, order: Sequence[int], budget: int, *, seed: int = 0) -> list[int]:
     """The fastest of a few greedy removals, the first of them by time and the others shuffled; never slower."""
-    times = facts.problem.times
+    times = view.problem.times
     best, best_time = list(order), sum(times[o] for o in order)
     chance = random.Random(seed)
-    for trial in range(rounds):
+    for trial in range(SETTINGS.prune_rounds):
         weight = {o: times[o] * (1.0 if trial == 0 else chance.uniform(0.2, 1.0)) for o in sorted(set(order))}
-        found = _removed(facts, order, budget, weight)
+        found = _removed(view, order, budget, weight)
         time = sum(times[o] for o in found)
         if time < best_time or (time == best_time and len(found) < len(best)):
             best, best_time = found, time
     return best
 
 
-def _removed(facts: Facts, order: Sequence[int], budget: int, weight: dict[int, float]) -> list[int]:
+def _removed(view: ProgramView, order: Sequence[int], budget: int, weight: dict[int, float]) -> list[int]:
     """Sweeps over the extra runs, until one removes nothing or they have taken their share of the work."""
-    lifetimes = Lifetimes(facts, order)
-    extra = extra_steps(facts, order)
+    lifetimes = Lifetimes(view, order)
+    extra = extra_steps(view, order)
     removable = set(extra)
     left = sorted(extra, key=lambda step: (-weight[order[step]], step))
-    until = (1 - SHARE) * meter().left()
+    until = (1 - SETTINGS.prune_share) * allowance().left()
     while True:
-        charge(STEP * (4 + 1e-3 * len(order)) * len(left))
+        charge(SETTINGS.step * (4 + 1e-3 * len(order)) * len(left))
         for step in left:
             if lifetimes.alive[step]:
                 _take_out(lifetimes, step, budget, removable)
         kept = [step for step in left if lifetimes.alive[step]]
-        if len(kept) == len(left) or meter().left() < until:
+        if len(kept) == len(left) or allowance().left() < until:
             return lifetimes.remaining()
         left = kept
 
@@ -69,10 +67,10 @@ def _try(lifetimes: Lifetimes, step: int, budget: int) -> bool:
                 return False
         else:
             low = min(start for start, _, _ in growing)
-            view = lifetimes.live[low:step].copy()
+            window = lifetimes.live[low:step].copy()
             for start, end, size in changes:
-                view[max(0, start - low) : max(0, end - low)] += size
-            if int(view.max()) > budget:
+                window[max(0, start - low) : max(0, end - low)] += size
+            if int(window.max()) > budget:
                 return False
     lifetimes.remove(step, changes)
     return True

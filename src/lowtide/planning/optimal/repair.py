@@ -5,17 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.lifetimes import Lifetimes, excess
-from lowtide.planning.optimal.work import STEP, charge, meter
-
-WORK = 30_000
-"""Changes looked at before a repair gives up."""
-SHARE = 0.15
-"""Share of the work left after which it gives up too."""
-
-DEPTHS = (0, 2, 8, 40)
-"""How many missing ops may run again together with the one that is wanted."""
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance, charge
 
 
 @dataclass(frozen=True)
@@ -28,19 +21,21 @@ class _Change:
     freed: int
 
 
-def repair(facts: Facts, order: Sequence[int], budget: int, *, work: int = WORK) -> list[int] | None:
+def repair(
+    view: ProgramView, order: Sequence[int], budget: int, *, work: int = SETTINGS.repair_changes
+) -> list[int] | None:
     """An order within the budget, or None where greedy dropping does not get there."""
     current = list(order)
-    lifetimes = Lifetimes(facts, current)
+    lifetimes = Lifetimes(view, current)
     over = excess(lifetimes.live, budget)
-    until = (1 - SHARE) * meter().left()
-    while over and work > 0 and meter().left() >= until:
+    until = (1 - SETTINGS.repair_share) * allowance().left()
+    while over and work > 0 and allowance().left() >= until:
         changes = _changes(lifetimes, budget)
         work -= len(changes) + 1
         changes.sort(key=lambda c: (c.price, c.step, c.ops))
         for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
             tried = _inserted(current, chosen)
-            after = Lifetimes(facts, tried)
+            after = Lifetimes(view, tried)
             left = excess(after.live, budget)
             if left < over:
                 current, lifetimes, over = tried, after, left
@@ -74,7 +69,7 @@ def _inserted(order: list[int], changes: list[_Change]) -> list[int]:
 
 def _changes(lifetimes: Lifetimes, budget: int) -> list[_Change]:
     """For each value idle at the worst step: run its op again before its next use, with what that lacks or without."""
-    problem, live = lifetimes.facts.problem, lifetimes.live
+    problem, live = lifetimes.view.problem, lifetimes.live
     worst = int(live.argmax())
     found: list[_Change] = []
     for instance, born in enumerate(lifetimes.born):
@@ -89,7 +84,7 @@ def _changes(lifetimes: Lifetimes, budget: int) -> list[_Change]:
         for o in problem.producers[lifetimes.storage[instance]]:
             if problem.ops[o].once:
                 continue
-            for depth in DEPTHS:
+            for depth in SETTINGS.repair_depths:
                 change = _evaluate(lifetimes, budget, o, after, depth, worst)
                 if change is not None:
                     found.append(change)
@@ -98,7 +93,7 @@ def _changes(lifetimes: Lifetimes, budget: int) -> list[_Change]:
 
 def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int, worst: int) -> _Change | None:
     """The price (time per byte of excess taken away) of running `op` before `step`, `depth` missing ops with it."""
-    problem, sizes = lifetimes.facts.problem, lifetimes.facts.problem.sizes
+    problem, sizes = lifetimes.view.problem, lifetimes.view.problem.sizes
     chosen, stack, made = [op], [op], set(problem.writes[op])
     extended: list[int] = []
     while stack:
@@ -135,19 +130,19 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
         low = min(low, start)
     if low == step:
         return None
-    view = live[low:step]
-    charge(STEP * (20 + 4 * len(chosen) + 3e-3 * len(view)))
-    after = view.copy()
+    window = live[low:step]
+    charge(SETTINGS.step * (20 + 4 * len(chosen) + 3e-3 * len(window)))
+    after = window.copy()
     for start, size in changes:
         after[start - low :] += size
-    gain = int(np.maximum(view - budget, 0).sum() - np.maximum(after - budget, 0).sum())
+    gain = int(np.maximum(window - budget, 0).sum() - np.maximum(after - budget, 0).sum())
     if gain <= 0:
         return None
-    position = lifetimes.facts.position
+    position = lifetimes.view.position
     ops = tuple(sorted(set(chosen), key=lambda q: position[q]))
     if op != ops[-1]:
         ops = (*(q for q in ops if q != op), op)
-    freed = int(view[worst - low] - after[worst - low]) if worst >= low else 0
+    freed = int(window[worst - low] - after[worst - low]) if worst >= low else 0
     return _Change(step, ops, (sum(problem.times[q] for q in ops) + 1e-9) / gain, freed)
 
 

@@ -1,188 +1,139 @@
-"""The order of the search: proofs first, then candidates from the cheapest on, then improvement."""
+"""The algorithm: refuse what is impossible, bound, build, improve, certify."""
 
-from lowtide.planning.optimal.candidates import (
-    byte_price,
-    from_beam,
-    from_chain,
-    from_instants,
-    from_nested,
-    from_policies,
-    from_regrowth,
-    from_spine,
-    from_stages,
-)
-from lowtide.planning.optimal.certify import hopeless_op, is_impossible, joint_bound, ranked_instants, solve_instant
-from lowtide.planning.optimal.cutting import price_bound
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from lowtide.planning.optimal import build, walks
+from lowtide.planning.optimal.certify import rank_instants, solve_instants
+from lowtide.planning.optimal.cutting import bound_by_prices
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
-from lowtide.planning.optimal.facts import Facts
-from lowtide.planning.optimal.floor import lower_floor
-from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.improve import improve
-from lowtide.planning.optimal.incumbent import Incumbent
-from lowtide.planning.optimal.work import Meter, metered
-from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, over_budget, quiet
+from lowtide.planning.optimal.incumbent import Impossible, Incumbent
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import Allowance, working_within
+from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of
 
-NEAR = 0.5
-"""Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
-BOUNDING = 0.15
-"""Share of the time that is left for a better bound."""
-PERCENTS = (100, 98, 102, 104, 106, 109, 112, 116)
-"""Parts of the room that nested blocks are solved for."""
-SMALL = 400
-"""Most ops of a program for which every instant is tried."""
-LARGE = 4000
-"""Most ops of a program for which several instants pay, and the repair of many nested plans."""
-GROWING, GROWING_LITTLE = 0.14, 0.03
-"""Shares of all the work for one walk of ruin and recreate, where the gap is wide and where it is not."""
-FITTING = 0.25
-"""Share for walks towards a first plan."""
-APART = 0.005
-"""Gap, as a share of the program's time, that is wide in a program of many ops that is no chain of blocks."""
-LEFT = 0.3
-"""Share of the work that must be left for another round of improvement."""
-TRACED = 12
-"""Ops of which it is tried to prove that their inputs cannot be at hand together."""
-GROUPED = 0.005
-"""Gap, as a share of the program's time, from which the bound by groups of links is tried."""
 CUT = "cut off by the clock: another run may differ"
 
 
-def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int = 0, progress: Progress = quiet) -> Plan:
-    """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
-    meter = Meter.of(time_limit)
+@dataclass(frozen=True)
+class Stage:
+    """A part of the search, and when it is worth its time."""
+
+    name: str
+    run: Callable[[Incumbent], None]
+    worth: Callable[[Incumbent], bool] = lambda best: True
+
+
+FIRST = (
+    Stage("rank instants", rank_instants),
+    Stage("repair", build.repaired_program, lambda best: best.view.count <= SETTINGS.large),
+    Stage("policies", build.from_policies),
+    Stage("one instant", solve_instants),
+    Stage("first walks", walks.towards_a_first_plan, lambda best: best.order is None),
+    Stage("greedy", build.from_greedy, lambda best: best.order is None),
+    Stage("several instants", build.from_instants, lambda best: best.is_small or (best.near and best.is_medium)),
+)
+"""Bounds by single instants, and every cheap way to a first plan."""
+BETTER = (
+    Stage("few blocks", build.from_few_blocks),
+    Stage("many blocks", build.from_many_blocks, lambda best: best.left() > 0.5 * best.whole),
+    Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
+    Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
+)
+"""Plans of a build that fits the graph: chains of blocks, or walks over any graph."""
+IMPROVE = (
+    Stage("short walk", walks.short_walk),
+    Stage("ranges", improve),
+    Stage("walk", walks.onward),
+)
+"""Parts of the best order solved anew, between walks from it: the second is long where the gap is wide."""
+CERTIFY = (
+    Stage("finer spine", walks.finer_spine, lambda best: best.above(SETTINGS.apart)),
+    Stage("prices", bound_by_prices, lambda best: best.left() > 1),
+)
+"""Bounds that see more than one instant."""
+
+
+def plan(
+    problem: Problem,
+    budget: int,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    progress: Progress = quiet,
+    without: Collection[str] = (),
+) -> Plan:
+    """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none.
+
+    `without` names stages to leave out, to see what they bring.
+    """
+    allowance = Allowance.of(time_limit)
     peak_of(problem, problem.program)  # refuses what cannot be simulated
-    best = Incumbent(Facts(problem), budget, meter, seed, progress)
-    with metered(meter):
+    best = Incumbent(ProgramView(problem), budget, allowance, seed, progress, frozenset(without))
+    with working_within(allowance):
         note = search(best)
     if best.order is None:
         raise over_budget(problem, best.floor_order, budget)
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
-    return judged(problem, best.order, budget, policy="optimal", seconds=meter.spent(), bound=bound, note=note)
+    return judged(problem, best.order, budget, policy="optimal", seconds=allowance.spent(), bound=bound, note=note)
 
 
 def search(best: Incumbent) -> str:
     """Fill `best`; how it ended, in a few words. BudgetInfeasible where that is proven."""
-    facts, budget, problem = best.facts, best.budget, best.facts.problem
-    if int(facts.live.max()) <= budget:
-        best.offer(problem.program, "the program order")
+    if int(best.view.live.max()) <= best.budget:
+        best.offer(best.view.problem.program, "the program order")
         return "the program fits as it is"
-    _refuse_hopeless(best)
-    if is_tiny(problem):
-        exact = solve_exactly(problem, budget)
-        if exact.order is not None:
-            best.offer(exact.order, "exhaustive search")
-            best.raise_bound(best.extra)
-        elif exact.finished:
-            _refuse(best)
-        if exact.finished:
+    try:
+        refuse_hopeless(best)
+        if _solved_exactly(best):
             return "every order was considered"
-    best.progress("bounding")
-    ranked = ranked_instants(facts, budget, most=80 if facts.count <= SMALL else 8, seconds=2.0)
-    if is_impossible(ranked[0][0]):
-        _refuse(best)
-    best.raise_bound(ranked[0][0])
-    if facts.count <= LARGE:
-        best.offer(problem.program, "repair of the program order")
-    from_policies(best)
-    near = True
-    for relaxed, instant in ranked[:2]:
-        if relaxed < 0.97 * ranked[0][0]:
-            break
-        outcome = solve_instant(facts, budget, instant, seconds=0.08 * best.left())
-        if is_impossible(outcome.bound):
-            _refuse(best)
-        best.raise_bound(outcome.bound)
-        if outcome.decision is not None:
-            order = best.offer_decision(outcome.decision, "one instant")
-            near = near and order is not None and best.over(order) < NEAR * (budget - problem.resident_bytes)
-    if best.order is None:
-        from_regrowth(best, FITTING)
-    if best.order is None or (facts.count <= LARGE and best.far):
-        from_beam(best, (1,))
-    top = ranked[0][1]
-    if facts.count <= SMALL:  # ever more instants, which may end with the best there is
-        from_instants(best, [top], rounds=20, seconds=0.12 * best.left(), at_once=2)
-    elif near and facts.count <= LARGE:
-        from_instants(best, [top], rounds=8, seconds=0.12 * best.left())
-    bounding = BOUNDING * best.whole / (3 if near else 1)  # where one instant is near, more of them add little
-    best.meter.whole -= bounding
-    price = byte_price(best, top)
-    percents = PERCENTS if facts.count <= LARGE else PERCENTS[:3]  # their repair takes long
-    nested = [from_nested(best, 32, price, percents)]
-    if best.left() > 0.5 * best.whole:
-        nested.append(from_nested(best, 64, price, percents))
-    chain = any(nested)
-    wide = best.far or (not chain and best.above(0 if facts.count <= SMALL else APART))
-    growing = GROWING if wide else GROWING_LITTLE
-    if wide and chain:
-        from_spine(best, top, GROWING)
-    elif wide:
-        for anew in (True, True, False):
-            from_regrowth(best, GROWING, anew=anew)
-    if not chain and (best.order is None or not best.far):  # blocks and stages do not help where the gap is wide
-        from_chain(best, 16, (1, 2, 3, 4, 6), price)
-        for count, share in ((16, 0.2), (8, 0.08), (24, 0.08)):
-            from_stages(best, count, 1, seconds=share * best.left())
-    _improve(best, growing)
-    best.meter.whole += bounding
-    _bound_more(best, top, price, near=near)
-    while best.order is not None and not best.closed and best.left() > LEFT * best.whole:
-        before = best.extra
-        _improve(best, growing)
-        if best.extra >= before:
-            break
+        run(FIRST, best, always=True)
+        with best.allowance.reserve(SETTINGS.kept_for_bounds / (3 if best.near else 1)):
+            run(BETTER, best)
+            run(IMPROVE, best)
+        run(CERTIFY, best)
+        _improve_further(best)
+    except Impossible:
+        lower_floor(best)
+        raise over_budget(best.view.problem, best.floor_order, best.budget, proven=True) from None
     if best.closed:
         return "proven best"
-    if best.meter.cut:
+    if best.allowance.cut:
         return CUT
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
 
-def _improve(best: Incumbent, growing: float) -> None:
-    """Ranges of the best order solved anew, between walks of ruin and recreate."""
-    from_regrowth(best, GROWING_LITTLE)
-    best.meter.whole -= growing * best.whole
-    improve(best)
-    best.meter.whole += growing * best.whole
-    from_regrowth(best, growing)
+def run(stages: tuple[Stage, ...], best: Incumbent, *, always: bool = False) -> None:
+    """One stage after the other, those that are worth their time; `always` also where no work is left."""
+    for stage in stages:
+        if stage.name not in best.without and not best.closed and (always or best.left() > 0) and stage.worth(best):
+            best.progress(stage.name)
+            stage.run(best)
 
 
-def _bound_more(best: Incumbent, top: int, price: float, *, near: bool) -> None:
-    """Several instants bound more than one, also where their own order is of no use."""
-    facts = best.facts
-    if best.closed or best.left() <= 1:
-        return
-    if any(op.optional for op in facts.problem.ops):
-        if not near:
-            from_instants(best, [top], rounds=2, seconds=0.8 * best.left())
-        return
-    if best.above(GROUPED):
-        from lowtide.planning.optimal.spine.bound import spine_bound  # compiled code is loaded only where it is used
-
-        best.raise_bound(spine_bound(facts, best.budget, top, known=best.bound, left=best.left))
-    bound = price_bound(facts, best.budget, top, price=price, left=best.left, found=best.raise_bound)
-    if not bound and not near:
-        best.raise_bound(joint_bound(facts, best.budget, top, most=20, seconds=0.9 * best.left()))
+def _solved_exactly(best: Incumbent) -> bool:
+    """Exhaustive search, where the problem is so small that it ends."""
+    if not is_tiny(best.view.problem):
+        return False
+    exact = solve_exactly(best.view.problem, best.budget)
+    if exact.order is not None:
+        best.offer(exact.order, "exhaustive search")
+        best.raise_bound(best.extra)
+    elif exact.finished:
+        raise Impossible
+    return exact.finished
 
 
-def _refuse_hopeless(best: Incumbent) -> None:
-    """One op that alone needs more than the budget, or whose inputs cannot all be at hand within it."""
-    o = hopeless_op(best.facts, best.budget)
-    if o is None:
-        o = impossible_op(best.facts, best.budget, ops=TRACED, sets=50)
-    if o is None:
-        return
-    problem = best.facts.problem
-    storages = {*problem.reads[o], *problem.writes[o]}
-    blockers = sorted(((s, problem.sizes[s]) for s in storages), key=lambda entry: (-entry[1], entry[0]))
-    lower_floor(best)
-    workspace = (problem.ops[o].name, problem.workspaces[o])
-    raise BudgetInfeasible(problem, best.budget, floor=best.floor, proven=True, blockers=blockers, workspace=workspace)
-
-
-def _refuse(best: Incumbent) -> None:
-    lower_floor(best)
-    raise over_budget(best.facts.problem, best.floor_order, best.budget, proven=True)
+def _improve_further(best: Incumbent) -> None:
+    """Further rounds, while work is left and they gain something."""
+    while best.order is not None and not best.closed and best.left() > SETTINGS.left_for_more * best.whole:
+        before = best.extra
+        run(IMPROVE, best)
+        if best.extra >= before:
+            return

@@ -13,12 +13,10 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.work import meter
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance
 
 INF = float(highspy.kHighsInf)
-
-FEWEST = 8
-"""Times that HiGHS may ask before an integer program is cut, however little work is left."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Effort:
         """Iterations, or times to be asked, within `seconds`."""
         if not self.integer:
             return max(1, int(seconds / (1e-6 + 1.5e-9 * self.entries)))
-        return max(FEWEST, int(seconds / (2e-3 + 1.8e-6 * self.entries)))
+        return max(SETTINGS.fewest_asks, int(seconds / (2e-3 + 1.8e-6 * self.entries)))
 
 
 @dataclass
@@ -126,7 +124,7 @@ def solve(
     `seconds` is work, as in `work.py`, and is charged; what is far too large for it is not begun. `bound` is a lower
     bound on every solution however early it stopped.
     """
-    account = meter()
+    account = allowance()
     effort = Effort(len(program.starts), len(program.columns), integer)
     if effort.least > max(1.0, 2 * seconds) or account.late():
         return Answer(0.0, math.inf, None, False)
@@ -151,7 +149,7 @@ def solve(
         "output_flag": False,
         "threads": 1,
         "random_seed": seed,
-        "time_limit": max(0.1, account.deadline - time.perf_counter()),
+        "time_limit": min(1e9, max(0.1, account.deadline - time.perf_counter())),
         "mip_rel_gap": tolerance,
         "mip_abs_gap": max(1e-9, slack / scale),
     }

@@ -5,20 +5,20 @@
 
 import math
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.regrowth import Regrowth
-from lowtide.planning.optimal.regrow.taste import Taste
-from lowtide.planning.optimal.spine.bound import spine_bound
+from lowtide.planning.optimal.settings import WalkStyle
+from lowtide.planning.optimal.spine.bound import SpineBound
 from lowtide.planning.synthetic import repeated_blocks
 
 
 def warm() -> None:
     """One short walk and one bound; the compiled code is kept on disk."""
     problem = repeated_blocks(4)
-    facts = Facts(problem)
-    budget = (problem.resident_bytes + int(facts.live.max())) // 2
-    Regrowth(facts, budget).grow(problem.program, Taste(hot=1.0, cold=0.01), seconds=0.01, seed=0)
-    spine_bound(facts, budget, int(facts.live.argmax()), known=0.0, left=lambda: math.inf)
+    view = ProgramView(problem)
+    budget = (problem.resident_bytes + int(view.live.max())) // 2
+    Regrowth(view, budget).grow(problem.program, WalkStyle(hot=1.0, cold=0.01), seconds=0.01, seed=0)
+    SpineBound(view, budget, int(view.live.argmax()), left=lambda: math.inf).at(120)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Work instead of seconds: the search is cut by counts of what it has done, so that every run of it ends alike.
 
 The parts charge what they do (LP iterations, edits of orders, steps looked at) in seconds of a modest machine. Whoever
-asks how much is left gets the same answer on every run. The clock is only a guard behind it: where it cuts, the meter
-says so, since then another run may differ.
+asks how much is left gets the same answer on every run. The clock is only a guard behind it: where it cuts, the
+allowance says so, since then another run may differ.
 """
 
 import math
@@ -12,31 +12,27 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-SHARE = 0.65
-"""Share of a time limit that is given out as work; the rest is for machines that are slower or busy."""
-GUARD = 0.95
-"""Share of a time limit at which the clock cuts."""
-
-STEP = 1e-6
-"""Seconds that looking at one step of an order takes, about; other parts are multiples of it."""
+from lowtide.planning.optimal.settings import SETTINGS
 
 
 @dataclass
-class Meter:
+class Allowance:
     """How much work a search may do and has done, in seconds of the machine that the charges were fitted on."""
 
     whole: float = math.inf
     deadline: float = math.inf
     """On the clock of `time.perf_counter`."""
     done: float = 0.0
+    kept: float = 0.0
+    """Reserves that are not to be had at present."""
     cut: bool = False
     """Did the clock end anything?"""
     began: float = field(default_factory=time.perf_counter)
 
     @classmethod
-    def of(cls, time_limit: float) -> "Meter":
+    def of(cls, time_limit: float) -> "Allowance":
         """The work that fits a time limit, and the clock behind it."""
-        return cls(SHARE * time_limit, time.perf_counter() + GUARD * time_limit)
+        return cls(SETTINGS.given_out * time_limit, time.perf_counter() + SETTINGS.guard * time_limit)
 
     def charge(self, seconds: float) -> None:
         """Work was done."""
@@ -44,7 +40,16 @@ class Meter:
 
     def left(self) -> float:
         """Work that may still be done; nothing once the clock has cut."""
-        return -1.0 if self.late() else self.whole - self.done
+        return -1.0 if self.late() else self.whole - self.kept - self.done
+
+    @contextmanager
+    def reserve(self, share: float) -> Iterator[None]:
+        """Inside, a share of all the work is not to be had: it is for what comes after."""
+        self.kept += share * self.whole
+        try:
+            yield
+        finally:
+            self.kept -= share * self.whole
 
     def late(self) -> bool:
         """Has the clock run out? Once it has, the search is no longer the same on every run."""
@@ -56,21 +61,21 @@ class Meter:
         return time.perf_counter() - self.began
 
 
-_current: ContextVar[Meter | None] = ContextVar("meter", default=None)
+_current: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
-def meter() -> Meter:
+def allowance() -> Allowance:
     """The meter of the search that is running; one without limits where none is."""
-    return _current.get() or Meter()
+    return _current.get() or Allowance()
 
 
 def charge(seconds: float) -> None:
     """Charge work to the search that is running."""
-    meter().charge(seconds)
+    allowance().charge(seconds)
 
 
 @contextmanager
-def metered(by: Meter) -> Iterator[Meter]:
+def working_within(by: Allowance) -> Iterator[Allowance]:
     """Everything inside charges its work to `by`."""
     token = _current.set(by)
     try:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from numba import njit
 
 from lowtide.planning.optimal.compiled import OPTIONS
-from lowtide.planning.optimal.facts import Facts, live_bytes
+from lowtide.planning.optimal.lifetimes import live_bytes
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.edits import begin, insert, remove
 from lowtide.planning.optimal.regrow.recreate import take_out
 from lowtide.planning.optimal.regrow.steps import give_keys, mark, undo
@@ -44,8 +45,8 @@ class Edited:
     """An order under edits, compared with the simulator after each."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.facts = problem, Facts(problem)
-        self.tables, self.order = tables_of(self.facts), order_of(self.facts, problem.program, 4)
+        self.problem, self.view = problem, ProgramView(problem)
+        self.tables, self.order = tables_of(self.view), order_of(self.view, problem.program, 4)
         self.make(BEGIN)
         self.make(MARK)
 
@@ -63,7 +64,7 @@ class Edited:
         assert self.order.live[: len(order)].tolist() == live.tolist()
         keys = self.order.keys[: self.order.state[LENGTH]]
         assert np.all(np.diff(keys) > 0)
-        for k in range(self.facts.count):
+        for k in range(self.view.count):
             runs = self.order.runs[k, : self.order.counts[k]]
             assert runs.tolist() == [key for key, o in zip(keys.tolist(), self.ops, strict=False) if o == k]
 
@@ -82,7 +83,7 @@ def test_bytes_are_the_simulators_after_any_edits(data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from([INSERT, INSERT, INSERT, REMOVE, TAKE_OUT, MARK, UNDO, KEYS]))
         if kind == INSERT:
             step = data.draw(st.integers(1, len(edited.ops)))
-            able = [k for k in set(edited.ops[:step]) if edited.tables.again[k]]
+            able = [k for k in set(edited.ops[:step]) if edited.tables.can_rerun[k]]
             if able:
                 edited.make(INSERT, step, data.draw(st.sampled_from(sorted(able))))
         elif kind in (REMOVE, TAKE_OUT):

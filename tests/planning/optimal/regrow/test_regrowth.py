@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.regrowth import Regrowth
-from lowtide.planning.optimal.regrow.taste import Taste
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.work import Meter, metered
+from lowtide.planning.optimal.settings import WalkStyle
+from lowtide.planning.optimal.work import Allowance, working_within
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import peak_of, simulate
 from lowtide.planning.synthetic import random_layers, repeated_blocks
 from tests.planning.strategies import problems, training_problems
 
-TASTE = Taste(hot=0.5, cold=0.01)
+STYLE = WalkStyle(hot=0.5, cold=0.01)
 
 
 def _budget(problem: Problem, share: float) -> int:
@@ -30,7 +30,7 @@ def _budget(problem: Problem, share: float) -> int:
 @given(problem=st.one_of(problems(), training_problems()), share=st.floats(0.2, 1.0), seed=st.integers(0, 99))
 def test_what_it_calls_best_is_valid_and_fits(problem: Problem, share: float, seed: int) -> None:
     budget = _budget(problem, share)
-    grown = Regrowth(Facts(problem), budget).grow(problem.program, TASTE, seconds=0.002, seed=seed)
+    grown = Regrowth(ProgramView(problem), budget).grow(problem.program, STYLE, seconds=0.002, seed=seed)
     verify(problem, Schedule(tuple(grown.last)))
     if grown.best is not None:
         verify(problem, Schedule(tuple(grown.best)))
@@ -40,10 +40,10 @@ def test_what_it_calls_best_is_valid_and_fits(problem: Problem, share: float, se
 @pytest.mark.parametrize(("count", "share"), [(60, 0.7), (120, 0.8)])
 def test_shorter_than_the_repaired_program(count: int, share: float) -> None:
     problem = random_layers(count, seed=1)
-    facts, budget = Facts(problem), _budget(problem, share)
-    start = repair(facts, problem.program, budget)
+    view, budget = ProgramView(problem), _budget(problem, share)
+    start = repair(view, problem.program, budget)
     assert start is not None
-    grown = Regrowth(facts, budget).grow(start, TASTE, seconds=0.3, seed=0)
+    grown = Regrowth(view, budget).grow(start, STYLE, seconds=0.3, seed=0)
     assert grown.best is not None
     before, after = simulate(problem, tuple(start)), simulate(problem, tuple(grown.best))
     assert after.peak <= budget
@@ -52,10 +52,10 @@ def test_shorter_than_the_repaired_program(count: int, share: float) -> None:
 
 def test_a_cold_walk_accepts_nothing_that_is_worse() -> None:
     problem = random_layers(60, seed=1)
-    facts, budget = Facts(problem), _budget(problem, 0.7)
-    start = repair(facts, problem.program, budget)
+    view, budget = ProgramView(problem), _budget(problem, 0.7)
+    start = repair(view, problem.program, budget)
     assert start is not None
-    grown = Regrowth(facts, budget).grow(start, Taste(hot=1e-9, cold=1e-9), seconds=0.1, seed=0)
+    grown = Regrowth(view, budget).grow(start, WalkStyle(hot=1e-9, cold=1e-9), seconds=0.1, seed=0)
     assert grown.best is not None
     time = simulate(problem, tuple(grown.best)).time
     assert simulate(problem, tuple(grown.last)).time == time
@@ -74,15 +74,15 @@ def test_a_value_is_made_again_early_where_that_lets_its_input_go() -> None:
     )
     sizes = (6, 4, 1, 1, 1, 1, 1)
     problem = Problem("early", tuple(Storage(size) for size in sizes), ops)
-    grown = Regrowth(Facts(problem), 22).grow(problem.program, TASTE, seconds=0.02, seed=0)
+    grown = Regrowth(ProgramView(problem), 22).grow(problem.program, STYLE, seconds=0.02, seed=0)
     assert grown.best in ([0, 1, 2, 3, 4, 1, 5, 6], [0, 1, 2, 3, 1, 4, 5, 6])
 
 
 def test_finds_a_first_order_within_the_budget() -> None:
     problem = random_layers(60, seed=1)
-    facts, budget = Facts(problem), _budget(problem, 0.5)
-    assert repair(facts, problem.program, budget) is None
-    grown = Regrowth(facts, budget).grow(problem.program, Taste(hot=1, cold=0.01, most=40), seconds=0.5, seed=0)
+    view, budget = ProgramView(problem), _budget(problem, 0.5)
+    assert repair(view, problem.program, budget) is None
+    grown = Regrowth(view, budget).grow(problem.program, WalkStyle(hot=1, cold=0.01, most=40), seconds=0.5, seed=0)
     assert grown.best is not None
     assert simulate(problem, tuple(grown.best)).peak <= budget
 
@@ -95,32 +95,32 @@ def test_what_is_kept_can_be_made_again_at_the_end() -> None:
         Op("narrow", 1, (2,), (3,)),
     )
     problem = Problem("end", (Storage(1), Storage(5, keep=True), Storage(5), Storage(1, keep=True)), ops)
-    grown = Regrowth(Facts(problem), 8).grow(problem.program, TASTE, seconds=0.01, seed=0)
+    grown = Regrowth(ProgramView(problem), 8).grow(problem.program, STYLE, seconds=0.01, seed=0)
     assert grown.best == [0, 1, 2, 3, 1] or grown.best == [0, 1, 2, 3, 0, 1]
 
 
 def test_the_same_each_time_and_charged_as_asked() -> None:
     problem = repeated_blocks(8)
-    regrowth = Regrowth(Facts(problem), _budget(problem, 0.5))
-    with metered(Meter()) as meter:
-        first = regrowth.grow(problem.program, TASTE, seconds=0.25, seed=3)
-    assert meter.done == pytest.approx(0.25, rel=0.02)
-    assert regrowth.grow(problem.program, TASTE, seconds=0.25, seed=3) == first
-    assert regrowth.grow(problem.program, TASTE, seconds=0.25, seed=4) != first
+    regrowth = Regrowth(ProgramView(problem), _budget(problem, 0.5))
+    with working_within(Allowance()) as allowance:
+        first = regrowth.grow(problem.program, STYLE, seconds=0.25, seed=3)
+    assert allowance.done == pytest.approx(0.25, rel=0.02)
+    assert regrowth.grow(problem.program, STYLE, seconds=0.25, seed=3) == first
+    assert regrowth.grow(problem.program, STYLE, seconds=0.25, seed=4) != first
 
 
 def test_ends_where_the_clock_has_cut() -> None:
     problem = repeated_blocks(4)
-    with metered(Meter(whole=10.0, deadline=0.0)) as meter:
-        grown = Regrowth(Facts(problem), _budget(problem, 0.5)).grow(problem.program, TASTE, seconds=10.0, seed=0)
-    assert meter.done == 0
+    with working_within(Allowance(whole=10.0, deadline=0.0)) as allowance:
+        grown = Regrowth(ProgramView(problem), _budget(problem, 0.5)).grow(problem.program, STYLE, seconds=10.0, seed=0)
+    assert allowance.done == 0
     assert grown.best is None
     assert grown.last == list(problem.program)
 
 
 def test_nothing_to_drop() -> None:
     problem = Problem("one", (Storage(1, keep=True),), (Op("a", 1, (), (0,), once=True),))
-    grown = Regrowth(Facts(problem), 1).grow(problem.program, TASTE, seconds=0.01, seed=0)
+    grown = Regrowth(ProgramView(problem), 1).grow(problem.program, STYLE, seconds=0.01, seed=0)
     assert grown.best is None
     assert grown.last == [0]
 

@@ -136,9 +136,9 @@ def test_no_order_beats_the_bound_of_any_instant(data: st.DataObject) -> None:
     if best is not None and data.draw(st.booleans()):
         order = best.schedule.ops
     timeline = simulate(problem, order)
-    facts = lanes.facts(dragging=False)
-    for instant in range(facts.count):
-        bound = instant_bound(lanes, facts, timeline.peak, instant, seconds=LIMIT)
+    view = lanes.view(with_cost=False)
+    for instant in range(view.count):
+        bound = instant_bound(lanes, view, timeline.peak, instant, seconds=LIMIT)
         assert bound <= timeline.time - problem.base_time + 1e-4
 
 
@@ -147,9 +147,9 @@ def test_the_bound_of_a_lane_that_carries_little_by_hand() -> None:
     in time, since it has 40 after the first is made; each further one waits for ten, or is run again in ten."""
     problem = chain(25)
     lanes = Lanes(problem, tuple(swaps_of(problem).values()))
-    facts = lanes.facts(dragging=False)
-    assert instant_bound(lanes, facts, 10**6, 5, seconds=LIMIT) == 0
-    bounds = [instant_bound(lanes, facts, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
+    view = lanes.view(with_cost=False)
+    assert instant_bound(lanes, view, 10**6, 5, seconds=LIMIT) == 0
+    bounds = [instant_bound(lanes, view, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
     assert bounds == pytest.approx([0, 0, 10, 20, 30])
 
 

@@ -13,21 +13,13 @@ from lowtide.planning.optimal.regrow.edits import begin
 from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
 from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Floats, Ints, Order, Scratch, Tables
+from lowtide.planning.optimal.settings import SETTINGS
 
-DRAWS = 30
-"""Steps that are drawn at most to find a run that can be taken out."""
-FEW = (1, 1, 1, 1, 2, 2, 4, 8)
-"""Runs that are taken out; each as likely as any other."""
-NEAR = (4, 4, 4, 20, 20, 20, 100, 100, 100)
-"""Steps from the first of them within which the others are drawn."""
-DROPS = 4
-"""Values that may be dropped to make the order fit again, beyond two for each run that was taken out."""
-MANY_DROPS = 60
-"""Values that may be dropped in one move while the order does not fit."""
-EARLY, EARLY_UNFIT = 0.3, 0.1
-"""How often a value is made again earlier than right before its read, in an order that fits and in another."""
-KEYS = 200
-"""Moves after which steps get new keys."""
+# numba takes what is fixed from the module
+DRAWS, FEW, NEAR = SETTINGS.ruin_draws, SETTINGS.ruin_runs, SETTINGS.ruin_widths
+DROPS, MANY_DROPS = SETTINGS.drops, SETTINGS.drops_unfit
+EARLY, EARLY_UNFIT = SETTINGS.early, SETTINGS.early_unfit
+KEYS = SETTINGS.rekeyed
 
 
 class Best(NamedTuple):

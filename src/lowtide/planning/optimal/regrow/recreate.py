@@ -14,20 +14,17 @@ from lowtide.planning.optimal.regrow.lookup import (
     step_of,
 )
 from lowtide.planning.optimal.regrow.tables import EDITS, LENGTH, LOOKED, Ints, Order, Scratch, Tables
+from lowtide.planning.optimal.settings import SETTINGS
 
 FITS, STUCK, FULL = 0, 1, 2
 """How it ended: within the room; nothing more to drop, or enough tried; no place in the arrays."""
 
-LASTING = 0.9
-"""Most of a dropped value's bytes that its inputs may take in its place, where they live on instead of being made."""
-BEHIND = 0.5
-"""How often a value that is made again early is made behind a read of one of its inputs."""
-NOISE = 2.0
-"""The price of a drop is multiplied by one to one plus this, so that other drops come first each time."""
+# numba takes what is fixed from the module
+LASTING, BEHIND, NOISE = SETTINGS.living_on, SETTINGS.behind_read, SETTINGS.drop_noise
+DRAWS, DRAWS_EACH = SETTINGS.drop_draws, SETTINGS.drop_draws_each
+
 SMALLEST = 1e-9
 """Added to times: of two drops that cost nothing, the one with more bytes is better."""
-DRAWS, DRAWS_EACH = 100, 20
-"""Values that are drawn at most for a drop, and for each more that is to be compared; most are not idle there."""
 
 
 @compiled
@@ -131,7 +128,7 @@ def _needed(
             if held + tables.sizes[read] <= lasting * tables.sizes[s]:
                 held += tables.sizes[read]
                 continue
-            if not tables.again[maker] or count >= most:
+            if not tables.can_rerun[maker] or count >= most:
                 return 0, 0.0, 0.0
             tried[count], seen[maker] = maker, seen[-1]
             count += 1

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
 from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, scratch_for, tables_of
-from lowtide.planning.optimal.regrow.taste import Taste
-from lowtide.planning.optimal.work import charge, meter
-
-SLICE = 0.1
-"""Work after which it is asked whether there is time left."""
+from lowtide.planning.optimal.settings import SETTINGS, WalkStyle
+from lowtide.planning.optimal.work import allowance, charge
 
 
 @dataclass(frozen=True)
@@ -29,31 +26,41 @@ class Grown:
 class Regrowth:
     """A problem and a budget, ready to walk from any order."""
 
-    def __init__(self, facts: Facts, budget: int) -> None:
-        self.facts, self.room = facts, budget - facts.problem.resident_bytes
-        self.tables = tables_of(facts)
+    def __init__(self, view: ProgramView, budget: int) -> None:
+        self.view, self.room = view, budget - view.problem.resident_bytes
+        self.tables = tables_of(view)
 
-    def grow(self, order: Sequence[int], taste: Taste, *, seconds: float, seed: int) -> Grown:
+    def grow(self, order: Sequence[int], style: WalkStyle, *, seconds: float, seed: int) -> Grown:
         """Walk from an order for so much work."""
         if not self.tables.droppable.size:
             return Grown(None, list(order))
-        state = order_of(self.facts, order, taste.most)
+        state = order_of(self.view, order, style.most)
         size = state.ops.size
         best = Best(np.zeros(size, np.int64), np.zeros(1, np.int64), np.full(1, math.inf), np.zeros(2))
-        time = self.facts.problem.base_time or 1.0
-        heat = time / self.facts.count
-        weight = taste.weight * time / max(1, self.room)
-        settings = Settings(taste.hot * heat, taste.cold * heat, weight, taste.pool, taste.most)
-        scratch = scratch_for(self.facts, taste.most)
+        time = self.view.problem.base_time or 1.0
+        heat = time / self.view.count
+        weight = style.weight * time / max(1, self.room)
+        settings = Settings(style.hot * heat, style.cold * heat, weight, style.pool, style.most)
+        scratch = scratch_for(self.view, style.most)
         done = 0.0
-        while done < seconds and not meter().late():
-            until = min(done + SLICE, seconds)
-            walk(self.tables, state, best, settings, self.room, scratch, seed + round(done / SLICE), until, seconds)
+        while done < seconds and not allowance().late():
+            until = min(done + SETTINGS.walk_part, seconds)
+            walk(
+                self.tables,
+                state,
+                best,
+                settings,
+                self.room,
+                scratch,
+                seed + round(done / SETTINGS.walk_part),
+                until,
+                seconds,
+            )
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
         return Grown(self._ops(best.ops, best.length[0]) or None, self._ops(state.ops, state.state[LENGTH]))
 
     def _ops(self, positions: Ints, length: int) -> list[int]:
         """Ops of the problem, without the one at the end that stands for what is kept."""
-        program = self.facts.problem.program
+        program = self.view.problem.program
         return [program[k] for k in positions[: max(0, length - 1)].tolist()]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -19,20 +20,8 @@ Flags = NDArray[np.bool_]
 
 SPACE = 1 << 32
 """Between the keys of neighbouring steps: thirty-two runs can be put between two of them before keys are given anew."""
-LONGEST = 4
-"""Longest order that is walked through, in lengths of the program, unless it begins longer."""
-MOST_RUNS = 32
-"""Most runs of one op, unless an order begins with more."""
-LEAST_EDITS, EDITS_EACH = 512, 8
-"""Runs put in or taken out in one move at most, the second for each op that one drop may run."""
-
-
-MOVED = 6e-10
-"""Seconds that moving or looking at one element of the order takes."""
-EDITED = 2.5e-6
-"""Seconds that an edit takes beyond what it moves."""
-LOOKED = 2.5e-8
-"""Seconds that looking at a value that could be dropped takes, per op that would run again and runs that ops have."""
+# numba takes what is fixed from the module
+MOVED, EDITED, LOOKED = SETTINGS.walk_moved, SETTINGS.walk_edited, SETTINGS.walk_looked
 
 
 class Tables(NamedTuple):
@@ -58,7 +47,7 @@ class Tables(NamedTuple):
     times: Floats
     workspaces: Ints
     reuses: Ints
-    again: Flags
+    can_rerun: Flags
 
 
 class Order(NamedTuple):
@@ -94,18 +83,18 @@ class Scratch(NamedTuple):
     """Per op, and behind the last for nobody: the number of the set that it was last put into."""
 
 
-def scratch_for(facts: Facts, most: int) -> Scratch:
+def scratch_for(view: ProgramView, most: int) -> Scratch:
     """For sets of at most `most` ops."""
-    return Scratch(_zeros(most), _zeros(most), _zeros(facts.count + 1))
+    return Scratch(_zeros(most), _zeros(most), _zeros(view.count + 1))
 
 
-def tables_of(facts: Facts) -> Tables:
+def tables_of(view: ProgramView) -> Tables:
     """The arrays of a problem."""
-    problem = facts.problem
+    problem = view.problem
     program, count = problem.program, len(problem.storages)
-    reads = [sorted({s for s in problem.reads[o] if s in facts.born}) for o in program]
+    reads = [sorted({s for s in problem.reads[o] if s in view.born}) for o in program]
     writes = [problem.writes[o] for o in program]
-    reads.append(sorted(s for s in problem.kept if s in facts.born))
+    reads.append(sorted(s for s in problem.kept if s in view.born))
     writes.append(())
     readers: list[list[int]] = [[] for _ in range(count)]
     for k, storages in enumerate(reads):
@@ -113,31 +102,31 @@ def tables_of(facts: Facts) -> Tables:
             readers[s].append(k)
     again = [*(not problem.ops[o].once for o in program), False]
     reuses = [*(problem.reuses[o] for o in program), -1]
-    droppable = [s for s, k in sorted(facts.born.items()) if problem.sizes[s] and again[k] and readers[s]]
+    droppable = [s for s, k in sorted(view.born.items()) if problem.sizes[s] and again[k] and readers[s]]
     return Tables(
         reads=_flat(reads),
         writes=_flat(writes),
         touched=_flat([[*some, *others] for some, others in zip(reads, writes, strict=True)]),
         readers=_flat(readers),
-        maker=_ints(facts.born.get(s, -1) for s in range(count)),
+        maker=_ints(view.born.get(s, -1) for s in range(count)),
         sizes=_ints(problem.sizes),
         taken=_flags((s for s in reuses if s >= 0), count),
         droppable=_ints(droppable),
         times=np.array([*(problem.times[o] for o in program), 0.0], dtype=np.float64),
         workspaces=_ints([*(problem.workspaces[o] for o in program), 0]),
         reuses=_ints(reuses),
-        again=np.array(again, dtype=np.bool_),
+        can_rerun=np.array(again, dtype=np.bool_),
     )
 
 
-def order_of(facts: Facts, order: Sequence[int], most: int) -> Order:
+def order_of(view: ProgramView, order: Sequence[int], most: int) -> Order:
     """The arrays of an order, its optional runs left out, for drops that run `most` ops again.
 
     Keys, runs and bytes are filled in by compiled code.
     """
-    ops = _ints([*(facts.position[o] for o in order if facts.position[o] >= 0), facts.count])
-    edits = LEAST_EDITS + EDITS_EACH * most
-    size = max(LONGEST * facts.count, len(ops) + facts.count) + edits
+    ops = _ints([*(view.position[o] for o in order if view.position[o] >= 0), view.count])
+    edits = SETTINGS.walk_edits + SETTINGS.walk_edits_each * most
+    size = max(SETTINGS.walk_longest * view.count, len(ops) + view.count) + edits
     runs = int(np.bincount(ops).max())
     filled = _zeros(size)
     filled[: len(ops)] = ops
@@ -145,8 +134,8 @@ def order_of(facts: Facts, order: Sequence[int], most: int) -> Order:
         ops=filled,
         keys=_zeros(size),
         live=_zeros(size),
-        runs=np.zeros((facts.count + 1, max(MOST_RUNS, 2 * runs)), dtype=np.int64),
-        counts=_zeros(facts.count + 1),
+        runs=np.zeros((view.count + 1, max(SETTINGS.walk_runs, 2 * runs)), dtype=np.int64),
+        counts=_zeros(view.count + 1),
         edits=np.zeros((edits, 3), dtype=np.int64),
         old=np.zeros((3, size), dtype=np.int64),
         state=_ints([len(ops), 0, 0]),

@@ -1,80 +1,65 @@
 """The bound along the spine, in ever finer cells; and the decision that has it, which is no plan yet but near one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cached_property
 
 from lowtide.planning.optimal.decision import Decision
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.chain import Chain, LinkChoices, Step
 from lowtide.planning.optimal.spine.choices import Tangled
 from lowtide.planning.optimal.spine.links import Spine
 
-CELLS = (120, 240, 480)
-"""Cells for the bytes of the room, ever finer."""
-NEAR = 0.9
-"""Share of the bound by other means that coarse cells must reach for finer ones to be tried."""
-FEWEST, MOST = 2, 200
-"""Links without which there is nothing to group, and beyond which too much is lost from link to link."""
-CHOICES = 0.3
-"""Share of the work that the choices of all links may take."""
 
+class SpineBound:
+    """The spine before `top` and what its links can do, worked out once for the bound and for what it stores."""
 
-def spine_bound(facts: Facts, budget: int, top: int, *, known: float, left: Callable[[], float]) -> float:
-    """A bound on extra time, at least `known`: just that where forward has no spine, or its ops are too tangled."""
-    spine = Spine(facts, top, budget - facts.problem.resident_bytes)
-    links = choices_of(spine, left)
-    bound = known
-    for cells in CELLS if links else ():
-        before = left()
-        value = Chain(links, spine.room, cells).least
-        bound = max(bound, value)
-        if value < NEAR * known or 3 * (before - left()) > left():
-            break
-    return bound
+    def __init__(self, view: ProgramView, budget: int, top: int, *, left: Callable[[], float]) -> None:
+        self.spine = Spine(view, top, budget - view.problem.resident_bytes)
+        self.left = left
 
-
-def spine_decisions(
-    facts: Facts, budget: int, top: int, percents: tuple[int, ...], left: Callable[[], float]
-) -> Iterator[Decision]:
-    """What the bound stores at the start of each group, for parts of the room: the rest is for what it leaves out."""
-    spine = Spine(facts, top, budget - facts.problem.resident_bytes)
-    links = choices_of(spine, left)
-    for percent in percents if links else ():
-        steps = Chain(links, spine.room * percent // 100, CELLS[1]).steps()
-        if steps:
-            yield _decision(spine, links, steps)
-
-
-def choices_of(spine: Spine, left: Callable[[], float]) -> list[LinkChoices]:
-    """What each link can do; nothing where there is no spine, or its ops are too tangled."""
-    if not FEWEST <= len(spine.links) <= MOST:
-        return []
-    links: list[LinkChoices] = []
-    enough = (1 - CHOICES) * left()
-    for link in spine.links:
-        try:
-            links.append(LinkChoices(spine, link))
-        except Tangled:
+    @cached_property
+    def links(self) -> list[LinkChoices]:
+        """What each link can do; nothing where there is no spine, or its ops are too tangled."""
+        fewest, most = SETTINGS.links
+        longest = max(len(link.ops) for link in self.spine.links)
+        if not fewest <= len(self.spine.links) <= most or longest > SETTINGS.link_ops:
             return []
-        if left() < enough:
-            return []
-    return links
+        links: list[LinkChoices] = []
+        enough = (1 - SETTINGS.spine_share) * self.left()
+        for link in self.spine.links:
+            try:
+                links.append(LinkChoices(self.spine, link))
+            except Tangled:
+                return []
+            if self.left() < enough:
+                return []
+        return links
 
+    def at(self, cells: int, percent: int = 100) -> Chain | None:
+        """The links combined in so many cells, in a part of the room; None where there are no links."""
+        return Chain(self.links, self.spine.room * percent // 100, cells) if self.links else None
 
-def _decision(spine: Spine, links: list[LinkChoices], steps: list[Step]) -> Decision:
-    facts, stored = spine.facts, dict[int, frozenset[int]]()
-    above, group, group_above = set[int](), set[int](), set[int]()
-    for link, choices, step in zip(spine.links, links, steps, strict=True):
-        choice = choices.choices[step.topmost, step.late]
-        group |= choice.named(step.cost.lie_at_start)
-        group_above |= choice.named(step.cost.lie_above)
-        if step.topmost:
-            waiting = {
-                s
-                for s, k in facts.born.items()
-                if (k >= spine.top or not spine.bytes(s)) and k < link.start <= facts.needs.get(s, [k])[-1]
-            }
-            stored[link.start] = frozenset(above | group | waiting)
-            above |= group_above
-            group, group_above = set(), set()
-    instants = tuple(sorted(stored))
-    return Decision(instants, tuple(stored[j] for j in instants), tuple(frozenset() for _ in instants))
+    def decision(self, chain: Chain) -> Decision | None:
+        """What the bound stores at the start of each group; None where nothing fits."""
+        steps = chain.steps()
+        return self._decision(steps) if steps else None
+
+    def _decision(self, steps: list[Step]) -> Decision:
+        spine, view, stored = self.spine, self.spine.view, dict[int, frozenset[int]]()
+        above, group, group_above = set[int](), set[int](), set[int]()
+        for link, choices, step in zip(spine.links, self.links, steps, strict=True):
+            choice = choices.choices[step.topmost, step.late]
+            group |= choice.named(step.cost.lie_at_start)
+            group_above |= choice.named(step.cost.lie_above)
+            if step.topmost:
+                waiting = {
+                    s
+                    for s, k in view.born.items()
+                    if (k >= spine.top or not spine.bytes(s)) and k < link.start <= view.needs.get(s, [k])[-1]
+                }
+                stored[link.start] = frozenset(above | group | waiting)
+                above |= group_above
+                group, group_above = set(), set()
+        instants = tuple(sorted(stored))
+        return Decision(instants, tuple(stored[j] for j in instants), tuple(frozenset() for _ in instants))

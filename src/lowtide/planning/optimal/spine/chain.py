@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.spine.cells import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
 from lowtide.planning.optimal.spine.choices import NEVER, Choices, Cost, backward_bytes
 from lowtide.planning.optimal.spine.links import Link, Spine
-from lowtide.planning.optimal.spine.states import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
-from lowtide.planning.optimal.work import STEP, charge
-
-COMBINED, SIFTED, TRACED = 5.5e-3 * STEP, 2e-2 * STEP, 5e-3 * STEP
-"""Work of one state with one choice of a link, of one that may be given up, and of one looked at on the way back."""
+from lowtide.planning.optimal.work import charge
 
 STAYS, AGAIN, OPEN = range(3)
 """Groups whose last storage of the spine never runs again, those where it does, and groups that go on."""
@@ -87,9 +85,9 @@ class Chain:
             for into, cells in enumerate(ended):
                 costs, rests = _arrays(link.costs(late, into)), link.rests_of(into)
                 combine(source, costs, rests, self.room, self.unit, into != OPEN, cells)
-                charge(COMBINED * states * costs.time.size * rests.time.size)
+                charge(5.5e-3 * SETTINGS.step * states * costs.time.size * rests.time.size)
         sift(ended[OPEN], np.empty(self.cells))
-        charge(SIFTED * self.cells**2)
+        charge(2e-2 * SETTINGS.step * self.cells**2)
         return ended
 
     def steps(self) -> list[Step]:
@@ -110,7 +108,7 @@ class Chain:
         rests = list(zip(*map(np.ndarray.tolist, link.rests_of(at.kind)), strict=True))
         for kind, source, late in self._sources(link, past):
             for cost in link.costs(late, at.kind):
-                charge(TRACED * self.cells**2)
+                charge(5e-3 * SETTINGS.step * self.cells**2)
                 above, at_start = source.above + cost.above, source.at_start + cost.at_start
                 same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == at.row)
                 if at.kind == OPEN:

@@ -6,22 +6,18 @@ those that lie at the group's own start (`at_start`). Choices that another beats
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import add
 from typing import NamedTuple
 
+from lowtide.planning.optimal.packing import Packing
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.links import Link, Spine
-from lowtide.planning.optimal.work import STEP, charge
+from lowtide.planning.optimal.work import charge
 
 NEVER, BEFORE, AFTER, BOTH = range(4)
 RUNS = (0, 1, 1, 2)
-MOST = 300_000
-"""Choices that may be looked at for one op; with more, ops of a link touch each other too much."""
-DROPPED = 4
-"""Values of backward that may be dropped at a start: the largest."""
-LOOKED = 2 * STEP
-"""Work of one choice."""
 
 Labels = tuple[int, ...]
 
@@ -54,6 +50,7 @@ class _Kept:
     """Does the program read it after the starts above and no later than its own group's?"""
     forced: bool
     """Does the op at the group's own start read it?"""
+    packing: Packing | None = None
 
     def lies(self, labels: Sequence[int], at: dict[int, int], start: int, above: int) -> tuple[bool, bool]:
         """Does it lie above, and at the start?"""
@@ -79,22 +76,25 @@ class Choices:
         self.kept = [self._kept(s, 1 << i) for i, s in enumerate(self.storages)]
 
     def _storages(self) -> list[int]:
-        problem = self.spine.facts.problem
+        problem = self.spine.view.problem
         made = [s for k in self.link.ops for s in problem.writes[problem.program[k]] if self.spine.bytes(s)]
         return [*made, self.link.below] if self.late_below and self.link.below is not None else made
 
     def _kept(self, s: int, bit: int) -> _Kept:
-        spine, link, problem = self.spine, self.link, self.spine.facts.problem
+        spine, link, problem = self.spine, self.link, self.spine.view.problem
         later, here = spine.later[s], problem.program[link.start]
         between = self.topmost and any(link.start_above < k <= link.start for k in later)
         forced = self.topmost and s in problem.reads[here] and problem.reuses[here] != s
-        producer = None if s == link.below else spine.facts.born[s]
+        producer = None if s == link.below else spine.view.born[s]
         readers = tuple(k for k in spine.readers[s] if k in link.ops)
-        return _Kept(spine.bytes(s), bit, producer, readers, later[-1] if later else -1, between, forced)
+        last, packing = later[-1] if later else -1, spine.view.packing.get(s)
+        if packing is not None and producer is None:
+            packing = replace(packing, time=0.0)  # the link that makes it pays
+        return _Kept(spine.bytes(s), bit, producer, readers, last, between, forced, packing)
 
     def find(self) -> dict[int, list[Cost]]:
         """The choices worth having, by the label of the op that makes the storage above."""
-        problem, link = self.spine.facts.problem, self.link
+        problem, link = self.spine.view.problem, self.link
         ends: dict[int, list[_Kept]] = {}
         until: dict[int, int] = {}
         for kept in self.kept:
@@ -103,7 +103,7 @@ class Choices:
                 until[k] = max(until.get(k, -1), *touched)
             if touched:
                 ends.setdefault(max(touched), []).append(kept)
-        tip = None if link.above is None else self.spine.facts.born[link.above]
+        tip = None if link.above is None else self.spine.view.born[link.above]
         if tip is not None:
             until[tip] = link.ops.stop
         opened: list[int] = []
@@ -120,7 +120,7 @@ class Choices:
         return {label: undominated(costs) for label, costs in by_tip.items()}
 
     def _labels(self, k: int, tip: int | None) -> tuple[int, ...]:
-        problem = self.spine.facts.problem
+        problem = self.spine.view.problem
         if problem.ops[problem.program[k]].once:
             return (NEVER,)
         if self.link.above is None:  # what runs again before the first start of all is not counted
@@ -141,31 +141,35 @@ class Choices:
         """Every choice so far with every label of the last op; storages that nothing else touches are counted."""
         at = {k: i for i, k in enumerate(opened)}
         looked = len(able) * sum(map(len, found.values()))
-        charge(LOOKED * looked)
-        if looked > MOST:
+        charge(2 * SETTINGS.step * looked)
+        if looked > SETTINGS.link_choices:
             raise Tangled
         new: dict[Labels, list[Cost]] = {}
         room = self.spine.room
         for before, costs in found.items():
             for label in able:
                 labels = (*before, label)
-                cost = self._counted(labels, at, RUNS[label] * time, ends)
                 into = new.setdefault(tuple(labels[i] for i in left), [])
-                for other in costs:
-                    both = Cost(*map(add, other, cost))
-                    if max(both.above, both.at_start) <= room:
-                        into.append(both)
+                for cost in self._counted(labels, at, RUNS[label] * time, ends):
+                    for other in costs:
+                        both = Cost(*map(add, other, cost))
+                        if max(both.above, both.at_start) <= room:
+                            into.append(both)
         return {labels: undominated(costs) for labels, costs in new.items()}
 
-    def _counted(self, labels: Labels, at: dict[int, int], time: float, ends: Iterable[_Kept]) -> Cost:
-        """What the storages cost that have now been touched by all their ops."""
-        above = at_start = above_bits = start_bits = 0
+    def _counted(self, labels: Labels, at: dict[int, int], time: float, ends: Iterable[_Kept]) -> list[Cost]:
+        """What the storages cost that have now been touched by all their ops; packed ones less, for their time."""
+        found = [Cost(time, 0, 0, 0, 0)]
         for kept in ends:
             waits, lies = kept.lies(labels, at, self.start, self.link.start_above)
             waits = waits and self.link.above is not None  # there is no start above the last link's
-            above, above_bits = above + waits * kept.bytes, above_bits + waits * kept.bit
-            at_start, start_bits = at_start + lies * kept.bytes, start_bits + lies * kept.bit
-        return Cost(time, above, at_start, above_bits, start_bits)
+            bits = (waits * kept.bit, lies * kept.bit)
+            ways = [Cost(0.0, waits * kept.bytes, lies * kept.bytes, *bits)]
+            if kept.packing is not None and (waits or lies):
+                size = kept.packing.bytes
+                ways.append(Cost(kept.packing.time, waits * size, lies * size, *bits))
+            found = [Cost(*map(add, cost, way)) for cost in found for way in ways]
+        return found
 
     def named(self, bits: int) -> set[int]:
         """Storages from their bits."""
@@ -188,29 +192,32 @@ def backward_bytes(spine: Spine, link: Link, starts: Sequence[int]) -> list[tupl
     may be dropped where their own ops run again, and where what those read lies there instead or is made again too. A
     value that lies at several starts is left out, since dropping it once would do for all.
     """
-    facts, problem, j = spine.facts, spine.facts.problem, link.start
+    view, problem, j = spine.view, spine.view.problem, link.start
     o = problem.program[j]
+    sizes = list(problem.sizes)
+    for s, packing in view.packing.items():
+        sizes[s] = min(sizes[s], packing.bytes)
     least = problem.workspaces[o] + sum(problem.sizes[s] for s in problem.writes[o])
     there, able = set[int](), list[int]()
-    for s, k in facts.born.items():
-        last = facts.needs.get(s, [k])[-1]
+    for s, k in view.born.items():
+        last = view.needs.get(s, [k])[-1]
         if not spine.top <= k < j <= last or problem.reuses[o] == s:
             continue
         if s in problem.reads[o] or problem.ops[problem.program[k]].once:
-            least += problem.sizes[s]
+            least += problem.sizes[s] if s in problem.reads[o] else sizes[s]
             there.add(s)
         elif not any(x != j and k < x <= last for x in starts):
             able.append(s)
-    able = sorted(able, key=lambda s: (-problem.sizes[s], s))[:DROPPED]
+    able = sorted(able, key=lambda s: (-sizes[s], s))[: SETTINGS.spine_dropped]
     found: list[tuple[int, float]] = []
     for count in range(len(able) + 1):
         for gone in combinations(able, count):
             kept = there.union(able) - set(gone)
-            makers = {problem.program[facts.born[s]] for s in gone}
-            size = least + sum(problem.sizes[s] for s in able if s not in gone)
+            makers = {problem.program[view.born[s]] for s in gone}
+            size = least + sum(sizes[s] for s in able if s not in gone)
             time = sum(problem.times[q] for q in makers)
-            inputs = {r for q in makers for r in problem.reads[q] if facts.born[r] >= spine.top} - kept - set(gone)
-            found.append((size + sum(problem.sizes[r] for r in inputs), time))
+            inputs = {r for q in makers for r in problem.reads[q] if view.born[r] >= spine.top} - kept - set(gone)
+            found.append((size + sum(sizes[r] for r in inputs), time))
             if inputs:
-                found.append((size, time + min(problem.times[problem.program[facts.born[r]]] for r in inputs)))
+                found.append((size, time + min(problem.times[problem.program[view.born[r]]] for r in inputs)))
     return [x for x in found if not any(y != x and y[0] <= x[0] and y[1] <= x[1] for y in found)]

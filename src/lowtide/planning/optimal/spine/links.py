@@ -6,10 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lowtide.planning.optimal.facts import Facts, bytes_since
-
-SMALL = 1 / 2000
-"""Share of the room below which a storage counts nothing."""
+from lowtide.planning.optimal.program_view import ProgramView, bytes_since
+from lowtide.planning.optimal.settings import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -31,15 +29,15 @@ class Link:
 class Spine:
     """The program before `top`, the first position at which bytes are counted, as a chain of links."""
 
-    facts: Facts
+    view: ProgramView
     top: int
     room: int
     """Bytes of the budget beside the residents."""
 
     def bytes(self, s: int) -> int:
         """What a storage counts."""
-        size = self.facts.problem.sizes[s]
-        return size if size > SMALL * self.room else 0
+        size = self.view.problem.sizes[s]
+        return size if size > SETTINGS.negligible * self.room else 0
 
     @cached_property
     def readers(self) -> dict[int, list[int]]:
@@ -58,8 +56,8 @@ class Spine:
         edges = [0, *(k for k, _ in cuts), self.top]
         passed: list[int | None] = [None, *(s for _, s in cuts), None]
         first = [self.top if s is None else self.later[s][0] for s in passed[1:]]
-        ends = [self.facts.count, *first[:-1]]
-        needs = bytes_since(self.facts, self.top)
+        ends = [self.view.count, *first[:-1]]
+        needs = bytes_since(self.view, self.top)
         starts = [low + int(np.argmax(needs[low:high])) for low, high in zip(first, ends, strict=True)]
         starts.append(self.top - 1)
         return [
@@ -68,10 +66,10 @@ class Spine:
         ]
 
     def _made(self) -> list[int]:
-        return [s for s, k in self.facts.born.items() if k < self.top]
+        return [s for s, k in self.view.born.items() if k < self.top]
 
     def _needs(self, s: int) -> Sequence[int]:
-        return self.facts.needs.get(s, ())
+        return self.view.needs.get(s, ())
 
     def _cuts(self) -> list[tuple[int, int]]:
         """(position, storage): what is made before and read in forward from there on is this storage alone.
@@ -82,13 +80,13 @@ class Spine:
         which = np.zeros(self.top + 1, dtype=np.int64)
         for s, ks in self.readers.items():
             if ks and self.bytes(s):
-                passing[self.facts.born[s] + 1 : ks[-1] + 1] += 1
-                which[self.facts.born[s] + 1 : ks[-1] + 1] += s
+                passing[self.view.born[s] + 1 : ks[-1] + 1] += 1
+                which[self.view.born[s] + 1 : ks[-1] + 1] += s
         found: list[tuple[int, int]] = []
         for k in np.flatnonzero(passing[: self.top] == 1):
             s = int(which[k])
             needs = self.later[s]
-            if (found and found[-1][1] == s) or not needs or not self.top < needs[0] < self.facts.count:
+            if (found and found[-1][1] == s) or not needs or not self.top < needs[0] < self.view.count:
                 continue
             while found and self.later[found[-1][1]][0] <= needs[0]:
                 found.pop()

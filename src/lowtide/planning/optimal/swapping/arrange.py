@@ -7,7 +7,7 @@ what reads the value later reads the one that returned, and an op of forward tha
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.problem import COMPUTE, Op, Problem, Storage
 from lowtide.planning.swaps import Swap
 
@@ -97,38 +97,38 @@ def _reading(op: Op, instead: Mapping[int, int]) -> Op:
     return replace(op, reads=reads, reuses=None if op.reuses is None else instead.get(op.reuses, op.reuses))
 
 
-def absences(problem: Problem, facts: Facts, chosen: Sequence[Swap], instant: int) -> list[Absence]:
+def absences(problem: Problem, view: ProgramView, chosen: Sequence[Swap], instant: int) -> list[Absence]:
     """When each of `chosen` is gone: at `instant`, and around it as far as the copies leave it by the program's clock.
 
     Offloads start as values are made, one behind the other; prefetches start as late as their readers allow.
     """
-    begins = start_times(facts)
+    begins = start_times(view)
     first = {}
     free = 0.0
-    for swap in sorted(chosen, key=lambda swap: facts.born[swap.storage]):
-        born = facts.born[swap.storage]
+    for swap in sorted(chosen, key=lambda swap: view.born[swap.storage]):
+        born = view.born[swap.storage]
         free = max(free, begins[born + 1]) + problem.times[swap.offload]
-        used = max([k for k in facts.needs[swap.storage] if k < instant], default=born)
+        used = max([k for k in view.needs[swap.storage] if k < instant], default=born)
         after = next((k for k in range(used + 1, instant) if begins[k] >= free), instant)
         first[swap.storage] = after
     found = []
     latest = begins[-1]
-    for swap in sorted(chosen, key=lambda swap: -next_need(facts, swap.storage, instant)):
-        need = next_need(facts, swap.storage, instant)
+    for swap in sorted(chosen, key=lambda swap: -next_need(view, swap.storage, instant)):
+        need = next_need(view, swap.storage, instant)
         latest = min(latest, begins[need]) - problem.times[swap.prefetch]
         before = next((k for k in range(need, instant, -1) if begins[k] <= latest), instant + 1)
         found.append(Absence(swap, first[swap.storage], before))
     return found
 
 
-def next_need(facts: Facts, s: int, instant: int) -> int:
+def next_need(view: ProgramView, s: int, instant: int) -> int:
     """The first position after `instant` that reads `s`."""
-    return next(k for k in facts.needs[s] if k > instant)
+    return next(k for k in view.needs[s] if k > instant)
 
 
-def start_times(facts: Facts) -> list[float]:
+def start_times(view: ProgramView) -> list[float]:
     """When each position of the program begins, and the program ends."""
     begins = [0.0]
-    for o in facts.problem.program:
-        begins.append(begins[-1] + facts.problem.times[o])
+    for o in view.problem.program:
+        begins.append(begins[-1] + view.problem.times[o])
     return begins

@@ -9,14 +9,12 @@ compute waits, and waiting costs what it takes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.swapping.arrange import next_need, start_times
 from lowtide.planning.problem import COMPUTE, Problem
 from lowtide.planning.swaps import Swap
-
-WINDOWS = 24
-"""Windows on each side of the instant; each is a row of the program."""
 
 
 @dataclass(frozen=True)
@@ -26,46 +24,46 @@ class Lanes:
     problem: Problem
     swaps: tuple[Swap, ...]
 
-    def facts(self, *, dragging: bool) -> Facts:
-        """The problem with copies as ops that take no time; `dragging` charges what they take from compute."""
+    def view(self, *, with_cost: bool) -> ProgramView:
+        """The problem with copies as ops that take no time; `with_cost` charges what they take from compute."""
         ops = list(self.problem.ops)
         for o, op in enumerate(ops):
             if op.lane != COMPUTE:
                 ops[o] = replace(op, lane=COMPUTE, time=0.0)
-        if dragging:
+        if with_cost:
             for swap in self.swaps:
                 time = self.problem.times[swap.release]
                 ops[swap.offload] = replace(ops[swap.offload], time=time)
-        return Facts(Problem(self.problem.name, self.problem.storages, tuple(ops)))
+        return ProgramView(Problem(self.problem.name, self.problem.storages, tuple(ops)))
 
 
 def chosen_swaps(
-    lanes: Lanes, facts: Facts, budget: int, instant: int, *, share: float, seconds: float
+    lanes: Lanes, view: ProgramView, budget: int, instant: int, *, share: float, seconds: float
 ) -> tuple[float, list[Swap]]:
     """What the cheapest decision that fits at `instant` costs, and what it swaps in `share` of a lane's time."""
-    model = Model(facts, budget, [instant])
+    model = Model(view, budget, [instant])
     if model.impossible:
         return float("inf"), []
-    begins = start_times(facts)
+    begins = start_times(view)
     away = {swap.storage: lanes.problem.ops[swap.offload].writes[0] for swap in lanes.swaps}
     able = [
         swap
         for swap in lanes.swaps
-        if away[swap.storage] in model.keep[0] and swap.prefetch in model.run[0] and _idle(facts, swap.storage, instant)
+        if away[swap.storage] in model.keep[0] and swap.prefetch in model.run[0] and _idle(view, swap.storage, instant)
     ]
     out, back = model.program.amount(1.0), model.program.amount(1.0)
     times = lanes.problem.times
     _rows(
         model,
         able,
-        limit=lambda swap: share * (begins[instant] - begins[facts.born[swap.storage] + 1]),
+        limit=lambda swap: share * (begins[instant] - begins[view.born[swap.storage] + 1]),
         load={swap.storage: (model.keep[0][away[swap.storage]], times[swap.offload]) for swap in able},
         also={out: -1.0},
     )
     _rows(
         model,
         able,
-        limit=lambda swap: share * (begins[next_need(facts, swap.storage, instant)] - begins[instant]),
+        limit=lambda swap: share * (begins[next_need(view, swap.storage, instant)] - begins[instant]),
         load={swap.storage: (model.run[0][swap.prefetch], times[swap.prefetch]) for swap in able},
         also={back: -1.0},
     )
@@ -77,28 +75,29 @@ def chosen_swaps(
     return outcome.objective, swaps
 
 
-def instant_bound(lanes: Lanes, facts: Facts, budget: int, instant: int, *, seconds: float) -> float:
+def instant_bound(lanes: Lanes, view: ProgramView, budget: int, instant: int, *, seconds: float) -> float:
     """The least extra time that any schedule needs because of `instant`, swaps included.
 
-    `facts` are without dragging, which a schedule could save by waiting for several copies at once. Time before the
-    instant beyond the program's is `out`, whatever it is spent on; behind it, ops that run again and `back`.
+    `view` is without what copies take from compute, which a schedule could save by waiting for several copies at once.
+    Time before the instant beyond the program's is `out`, whatever it is spent on; behind it, ops that run again and
+    `back`.
     """
-    model = Model(facts, budget, [instant], certify=True)
+    model = Model(view, budget, [instant], certify=True)
     if model.impossible:
         return float("inf")
-    begins = start_times(facts)
-    problem, times = facts.problem, lanes.problem.times
+    begins = start_times(view)
+    problem, times = view.problem, lanes.problem.times
     swaps = [s for s in lanes.swaps if lanes.problem.ops[s.offload].writes[0] in model.keep[0]]
     swaps = [swap for swap in swaps if swap.prefetch in model.run[0]]
     out, back = model.program.amount(1.0), model.program.amount(1.0)
     _rows(
         model,
         swaps,
-        limit=lambda swap: begins[instant] - begins[facts.born[swap.storage] + 1],
+        limit=lambda swap: begins[instant] - begins[view.born[swap.storage] + 1],
         load={s.storage: (model.keep[0][lanes.problem.ops[s.offload].writes[0]], times[s.offload]) for s in swaps},
         also={out: -1.0},
     )
-    until = _needed_until(facts)
+    until = _needed_until(view)
     _rows(
         model,
         swaps,
@@ -120,8 +119,8 @@ def _rows(
     """For some of the limits: the copies that must be over within it, less what `also` adds to it, fit it."""
     ordered = sorted(swaps, key=limit)
     ends = [k for k in range(len(ordered)) if k + 1 == len(ordered) or limit(ordered[k]) < limit(ordered[k + 1])]
-    if len(ends) > WINDOWS:
-        ends = [ends[(k + 1) * len(ends) // WINDOWS - 1] for k in range(WINDOWS)]
+    if len(ends) > SETTINGS.swap_windows:
+        ends = [ends[(k + 1) * len(ends) // SETTINGS.swap_windows - 1] for k in range(SETTINGS.swap_windows)]
     for end in ends:
         weights = dict(also)
         for swap in ordered[: end + 1]:
@@ -130,20 +129,20 @@ def _rows(
         model.program.at_most(weights, max(0.0, limit(ordered[end])))
 
 
-def _idle(facts: Facts, s: int, instant: int) -> bool:
+def _idle(view: ProgramView, s: int, instant: int) -> bool:
     """Is `s` there before the instant, read after it, and not by it?"""
-    return facts.born[s] < instant and instant not in facts.needs[s] and facts.needs[s][-1] > instant
+    return view.born[s] < instant and instant not in view.needs[s] and view.needs[s][-1] > instant
 
 
-def _needed_until(facts: Facts) -> list[int]:
+def _needed_until(view: ProgramView) -> list[int]:
     """Per storage the last position of the program that can need it, through whatever is run again from it."""
-    problem = facts.problem
-    until = [facts.needs.get(s, [0])[-1] for s in range(len(problem.storages))]
+    problem = view.problem
+    until = [view.needs.get(s, [0])[-1] for s in range(len(problem.storages))]
     changed = True
     while changed:
         changed = False
         for o in range(len(problem.ops) - 1, -1, -1):
-            reach = max((until[s] for s in problem.writes[o]), default=0) if facts.again[o] else 0
+            reach = max((until[s] for s in problem.writes[o]), default=0) if view.can_rerun[o] else 0
             for s in problem.reads[o]:
                 if until[s] < reach:
                     until[s], changed = reach, True

@@ -8,27 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lowtide.planning.optimal import search
-from lowtide.planning.optimal.certify import hopeless_op, ranked_instants
-from lowtide.planning.optimal.facts import Facts
+from lowtide.planning.optimal.certify import ranked_instants
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.refuse import hopeless_op
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.swapping.arrange import absences, arrange, without_lanes
 from lowtide.planning.optimal.swapping.choice import Lanes, chosen_swaps, instant_bound
-from lowtide.planning.optimal.work import Meter, metered
+from lowtide.planning.optimal.work import Allowance, working_within
 from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, mutwo, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
 from lowtide.planning.swap_places import placed
 from lowtide.planning.swaps import Swap, swaps_of
-
-SHARES = (0.9, 0.6)
-"""Shares of a lane's time that are given to swaps: nearly all, and less where that leaves too little for the rest."""
-ALONE = 0.35
-"""Share of the time limit for planning without swaps."""
-CHOOSING = 0.15
-"""Share for choosing swaps and for the bound."""
-FIRST = 0.6
-"""Of what is left, for planning around the cheapest choice; the others get as much of the rest in turn."""
-ALIKE = 0.15
-"""Two choices are one where they differ in no larger share of their swaps."""
 
 
 @dataclass
@@ -57,53 +48,53 @@ def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int =
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none."""
     if not problem.lanes:
         return search.plan(problem, budget, time_limit=time_limit, seed=seed, progress=progress)
-    meter = Meter.of(time_limit)
+    allowance = Allowance.of(time_limit)
     best = _Best(problem, budget)
     bare = without_lanes(problem)
     progress("without swaps")
-    alone = _planned(best, bare.problem, ALONE * time_limit, seed, progress)
+    alone = _planned(best, bare.problem, SETTINGS.swap_alone * time_limit, seed, progress)
     if alone is not None:
         best.offer([bare.original[o] for o in alone.schedule.ops], f"without swaps: {alone.note}")
     lanes = Lanes(problem, tuple(swaps_of(problem).values()))
     bound = 0.0
     if lanes.swaps and best.extra > 0:
-        bound = _with_swaps(best, lanes, Facts(bare.problem), meter, time_limit, seed, progress)
+        bound = _with_swaps(best, lanes, ProgramView(bare.problem), allowance, time_limit, seed, progress)
     if best.order is None:
         raise _least(best)
     base = problem.base_time
     bound = min(bound, best.extra) / base if base else 0.0
-    return judged(problem, best.order, budget, policy="optimal", seconds=meter.spent(), bound=bound, note=best.note)
+    return judged(problem, best.order, budget, policy="optimal", seconds=allowance.spent(), bound=bound, note=best.note)
 
 
 def _with_swaps(
-    best: _Best, lanes: Lanes, bare: Facts, meter: Meter, time_limit: float, seed: int, progress: Progress
+    best: _Best, lanes: Lanes, bare: ProgramView, allowance: Allowance, time_limit: float, seed: int, progress: Progress
 ) -> float:
     """Offer plans with swaps; returns the bound on any schedule."""
     problem, budget = best.problem, best.budget
     progress("choosing swaps")
-    seconds = CHOOSING * time_limit / 6
-    dragged, free = lanes.facts(dragging=True), lanes.facts(dragging=False)
+    seconds = SETTINGS.swap_choosing * time_limit / 6
+    charged, free = lanes.view(with_cost=True), lanes.view(with_cost=False)
     tried: set[frozenset[int]] = set()
-    with metered(meter):
+    with working_within(allowance):
         instants = [instant for _, instant in ranked_instants(bare, budget, most=8, seconds=seconds)[:2]]
         bound = 0.0
         sets: list[tuple[float, int, list[Swap]]] = []
         for instant in instants:
             bound = max(bound, instant_bound(lanes, free, budget, instant, seconds=seconds))
-            for share in SHARES:
-                cost, chosen = chosen_swaps(lanes, dragged, budget, instant, share=share, seconds=seconds)
+            for share in SETTINGS.swap_lanes:
+                cost, chosen = chosen_swaps(lanes, charged, budget, instant, share=share, seconds=seconds)
                 key = frozenset(swap.storage for swap in chosen)
-                if chosen and not any(len(key ^ known) <= ALIKE * len(key) for known in tried):
+                if chosen and not any(len(key ^ known) <= SETTINGS.swap_same * len(key) for known in tried):
                     tried.add(key)
                     sets.append((cost, instant, chosen))
     sets.sort(key=lambda entry: entry[:2])
-    left = (1 - ALONE - CHOOSING) * time_limit
+    left = (1 - SETTINGS.swap_alone - SETTINGS.swap_choosing) * time_limit
     for nth, (_, instant, chosen) in enumerate(sets):
         if best.extra <= bound:
             break
         progress(f"around {len(chosen)} swaps")
         arranged = arrange(problem, absences(problem, bare, chosen, instant))
-        seconds = left if nth + 1 == len(sets) else FIRST * left
+        seconds = left if nth + 1 == len(sets) else SETTINGS.swap_first * left
         left -= seconds
         found = _planned(best, arranged.problem, seconds, seed + nth, progress)
         if found is not None:
@@ -130,7 +121,7 @@ def _planned(best: _Best, problem: Problem, seconds: float, seed: int, progress:
 def _least(best: _Best) -> BudgetInfeasible:
     """The one that came closest; with swaps, only an op that alone needs too much is a proof."""
     closest = min(best.failed, key=lambda each: each.floor)
-    proven = hopeless_op(Facts(without_lanes(best.problem).problem), best.budget) is not None
+    proven = hopeless_op(ProgramView(without_lanes(best.problem).problem), best.budget) is not None
     blockers = [(s, size) for s, size in closest.blockers if s < len(best.problem.storages)]
     return BudgetInfeasible(
         best.problem,

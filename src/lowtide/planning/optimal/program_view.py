@@ -1,23 +1,31 @@
 """What the optimal planner needs to know of a problem, worked out once: who reads what when, and bytes alive."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lowtide.planning.optimal.lifetimes import Bytes, live_bytes
+from lowtide.planning.optimal.packing import Packing, packings, unpacked
 from lowtide.planning.problem import Problem
-from lowtide.planning.schedule import counted_until
-
-Bytes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProgramView:
     """A problem seen by program position: position k is the first run of the k-th op of the program."""
 
     problem: Problem
+    packing: Mapping[int, Packing] = field(default_factory=dict)
+    """In a problem without optional ops: what may wait smaller, as bounds count it."""
+
+    @cached_property
+    def plain(self) -> "ProgramView":
+        """The program without optional ops, for bounds: what these could make again may wait smaller, at a price."""
+        if not any(op.optional for op in self.problem.ops):
+            return self
+        return ProgramView(unpacked(self.problem).problem, packings(self.problem))
 
     @cached_property
     def count(self) -> int:
@@ -73,7 +81,7 @@ class Facts:
         return min(problem.times[o] / sum(r not in self.born for r in problem.writes[o]) for o in problem.producers[s])
 
     @cached_property
-    def again(self) -> tuple[bool, ...]:
+    def can_rerun(self) -> tuple[bool, ...]:
         """Per op: may it run beyond its place in the program?"""
         return tuple(not op.once or op.optional for op in self.problem.ops)
 
@@ -99,50 +107,23 @@ class Facts:
         )
 
 
-def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
-    """Bytes alive at each step of an order known to be valid; the same figures as `simulate`, without its checks."""
-    reads, writes, sizes = problem.reads, problem.writes, problem.sizes
-    newest = [-1] * len(problem.storages)
-    born: list[int] = []
-    last: list[int] = []
-    storage: list[int] = []
-    for step, o in enumerate(order):
-        for s in reads[o]:
-            last[newest[s]] = step
-        for s in writes[o]:
-            newest[s] = len(born)
-            born.append(step)
-            last.append(step)
-            storage.append(s)
-    end = len(order)
-    for s in problem.kept:
-        last[newest[s]] = end
-    change = np.zeros(end + 2, dtype=np.int64)
-    weight = np.array([sizes[s] for s in storage], dtype=np.int64)
-    np.add.at(change, np.array(born, dtype=np.int64), weight)
-    np.subtract.at(change, np.array(counted_until(problem, order, storage, last), dtype=np.int64) + 1, weight)
-    workspaces = problem.workspaces
-    extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=end)
-    return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)
-
-
-def bytes_since(facts: Facts, top: int) -> NDArray[np.float64]:
+def bytes_since(view: ProgramView, top: int) -> NDArray[np.float64]:
     """Per position the bytes that its op, and what the program made since `top` and still reads, take by themselves."""
-    problem, sizes = facts.problem, facts.problem.sizes
-    change = np.zeros(facts.count + 2)
-    for s, k in facts.born.items():
+    problem, sizes = view.problem, view.problem.sizes
+    change = np.zeros(view.count + 2)
+    for s, k in view.born.items():
         if k >= top:
             change[k] += sizes[s]
-            change[min(facts.count, facts.needs.get(s, [k])[-1]) + 1] -= sizes[s]
-    reads = [sum(sizes[s] for s in problem.reads[o] if facts.born[s] < top) for o in problem.program]
+            change[min(view.count, view.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+    reads = [sum(sizes[s] for s in problem.reads[o] if view.born[s] < top) for o in problem.program]
     workspaces = [problem.workspaces[o] for o in problem.program]
-    return np.asarray(np.cumsum(change)[: facts.count] + np.array(reads) + np.array(workspaces))
+    return np.asarray(np.cumsum(change)[: view.count] + np.array(reads) + np.array(workspaces))
 
 
-def gap_positions(facts: Facts, order: Sequence[int]) -> list[tuple[int, bool]]:
+def gap_positions(view: ProgramView, order: Sequence[int]) -> list[tuple[int, bool]]:
     """Per step: the program position it stands at or before, and whether it is that position's first run."""
     found: list[tuple[int, bool]] = []
-    done, position = 0, facts.position
+    done, position = 0, view.position
     for o in order:
         first = position[o] == done
         found.append((done, first))

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lowtide.planning.optimal.alike import Intervals, own_storages, repeats
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
-from lowtide.planning.optimal.facts import Facts
 from lowtide.planning.optimal.nested import Nested
-from lowtide.planning.optimal.options import span_options
+from lowtide.planning.optimal.options import block_options
 from lowtide.planning.optimal.passes import Passes
+from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
 from lowtide.planning.problem import Problem
 from lowtide.planning.synthetic import repeated_blocks
 
 
 def _blocks(problem: Problem) -> Blocks:
-    found = find_narrow_blocks(Facts(problem), 64)
+    found = find_narrow_blocks(ProgramView(problem), 64)
     assert found is not None
     return found
 
@@ -82,8 +82,8 @@ def test_sharing_tables_changes_nothing_where_blocks_are_equal() -> None:
     problem = repeated_blocks(9)
     blocks = _blocks(problem)
     like = repeats(blocks)
-    options = [span_options(blocks, (b, b + 1), [1.0, 1e-3, 0.0], blocks.onward(b)) for b in range(blocks.count)]
-    room = int(0.4 * (int(blocks.facts.live.max()) - problem.resident_bytes))
+    options = [block_options(blocks, b, [1.0, 1e-3, 0.0]) for b in range(blocks.count)]
+    room = int(0.4 * (int(blocks.view.live.max()) - problem.resident_bytes))
     alone = Nested(blocks, Passes(blocks, options), room, Intervals(range(blocks.count)))
     shared = Nested(blocks, Passes(blocks, options, like), room, Intervals(like))
     assert np.array_equal(alone.first, shared.first)

@@ -10,16 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.blocks import Blocks
-from lowtide.planning.optimal.work import STEP, charge
-
-TOGETHER = 0.1
-"""Share by which the times of two blocks may differ."""
-EACH, SMALL = 0.3, 0.02
-"""Share of an op's time by which it may differ, and of the block's, below which nobody looks."""
-MANY = 0.5
-"""Share of blocks unlike all others up to which sharing pays."""
-COMPARED = 6 * STEP
-"""Work of describing an op."""
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
 
 Interval = tuple[int, int]
 """Blocks from the first to the second of the two, both included."""
@@ -30,7 +22,7 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
 
     Then sharing saves little, and each block with its own times gives the better plans.
     """
-    charge(COMPARED * blocks.facts.count)
+    charge(6 * SETTINGS.step * blocks.view.count)
     known: dict[object, list[int]] = {}
     found: list[int] = []
     times = [_times(blocks, b) for b in range(blocks.count)]
@@ -40,13 +32,13 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
         if first == b:
             same.append(b)
         found.append(first)
-    return tuple(found if len(set(found)) <= MANY * blocks.count else range(blocks.count))
+    return tuple(found if len(set(found)) <= SETTINGS.mostly_unlike * blocks.count else range(blocks.count))
 
 
 def own_storages(blocks: Blocks, b: int) -> list[int]:
     """What a block writes, in an order that blocks which are alike share."""
-    problem = blocks.facts.problem
-    return [s for k in blocks.positions((b, b + 1)) for s in problem.writes[problem.program[k]]]
+    problem = blocks.view.problem
+    return [s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]]
 
 
 class Intervals:
@@ -72,30 +64,33 @@ class Intervals:
 
 
 def _times(blocks: Blocks, b: int) -> list[float]:
-    problem = blocks.facts.problem
-    return [problem.times[problem.program[k]] for k in blocks.positions((b, b + 1))]
+    problem = blocks.view.problem
+    return [problem.times[problem.program[k]] for k in blocks.positions(b)]
 
 
 def _about(one: Sequence[float], other: Sequence[float]) -> bool:
     total = sum(other)
-    if abs(sum(one) - total) > TOGETHER * total:
+    if abs(sum(one) - total) > SETTINGS.same_block * total:
         return False
-    return all(abs(x - y) <= EACH * max(x, y) + SMALL * total for x, y in zip(one, other, strict=True))
+    return all(
+        abs(x - y) <= SETTINGS.same_op * max(x, y) + SETTINGS.same_small * total
+        for x, y in zip(one, other, strict=True)
+    )
 
 
 def _shape(blocks: Blocks, b: int) -> object:
     """All that decides what a block may save and what coming back to it takes, with storages named by their places."""
-    facts, problem = blocks.facts, blocks.facts.problem
-    entry = sorted(blocks.entry[b], key=lambda s: facts.born[s])
+    view, problem = blocks.view, blocks.view.problem
+    entry = sorted(blocks.entry[b], key=lambda s: view.born[s])
     own = own_storages(blocks, b)
     if any(problem.ops[o].optional for s in own for o in (*problem.readers[s], *problem.producers[s])):
         return b  # what can be packed is not compared
     names = {s: i for i, s in enumerate((*entry, *own))}
     start = blocks.returns[b]
-    end = max(start + 1, blocks.returns[b - 1] if b else facts.count)
-    forward = tuple(_op(blocks, k, names) for k in blocks.positions((b, b + 1)))
-    back = tuple((_op(blocks, k, names), int(blocks.behind[k])) for k in range(start, min(end, facts.count)))
-    until = tuple((names[s], facts.needs[s][-1] - start) for s in blocks.needed[b])
+    end = max(start + 1, blocks.returns[b - 1] if b else view.count)
+    forward = tuple(_op(blocks, k, names) for k in blocks.positions(b))
+    back = tuple((_op(blocks, k, names), int(blocks.behind[k])) for k in range(start, min(end, view.count)))
+    until = tuple((names[s], view.needs[s][-1] - start) for s in blocks.needed[b])
     onward = tuple(sorted(names[s] for s in blocks.onward(b) if s in names))
     sizes = tuple(problem.sizes[s] for s in (*entry, *own))
     return len(entry), sizes, forward, back, until, onward
@@ -103,7 +98,7 @@ def _shape(blocks: Blocks, b: int) -> object:
 
 def _op(blocks: Blocks, k: int, names: Mapping[int, int]) -> object:
     """An op as its block sees it; -1 is any storage from elsewhere."""
-    problem = blocks.facts.problem
+    problem = blocks.view.problem
     o = problem.program[k]
     reads = tuple(names.get(s, -1) for s in problem.reads[o])
     writes = tuple(names.get(s, -1) for s in problem.writes[o])

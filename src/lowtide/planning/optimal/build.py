@@ -1,0 +1,154 @@
+"""Where first plans come from: other policies, several instants, a greedy way through, nested blocks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
+from lowtide.planning.optimal.greedy import Greedy
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.instants import Model
+from lowtide.planning.optimal.lifetimes import live_bytes
+from lowtide.planning.optimal.nested import Nested
+from lowtide.planning.optimal.options import Option, block_options
+from lowtide.planning.optimal.passes import Passes
+from lowtide.planning.optimal.program_view import gap_positions
+from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import charge
+from lowtide.planning.policies import BudgetInfeasible, policy
+
+
+def repaired_program(best: Incumbent) -> None:
+    """The program order, made to fit."""
+    best.offer(best.view.problem.program, "repair of the program order")
+
+
+def from_policies(best: Incumbent) -> None:
+    """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
+    for name in ("chen", "mutwo"):
+        try:
+            charge(50 * SETTINGS.step * best.view.count)
+            plan = policy(name).plan(best.view.problem, best.budget, time_limit=math.inf)
+        except BudgetInfeasible:
+            continue
+        order = plan.schedule.ops
+        best.offer(order, name, prune_it=len(order) < SETTINGS.long * best.view.count)
+
+
+def from_greedy(best: Incumbent) -> None:
+    """One way through the program that holds what fits; it gets through where anything does, by long orders."""
+    most = SETTINGS.beam_share if best.order is None else SETTINGS.beam_share / 4
+    order = Greedy(best.view, best.budget, until=(1 - most) * best.left()).search()
+    if order is not None:
+        best.offer(order, "a greedy way through")
+
+
+def from_instants(best: Incumbent) -> None:
+    """Solve for a few instants, add those where the simulation breaks the budget, and so on.
+
+    In a small program two are added at a time, and it may end with the best there is. With optional ops only single
+    instants certify.
+    """
+    view, budget = best.view, best.budget
+    small = view.count <= SETTINGS.small
+    rounds, at_once = (SETTINGS.more_rounds, 2) if small else (SETTINGS.more_rounds_large, 1)
+    instants, reserve = [best.top], dict[int, int]()
+    certify = not view.futile
+    seconds = SETTINGS.more_instants * best.left()
+    until = (1 - SETTINGS.more_far) * best.left()
+    for _ in range(rounds):
+        if best.closed or best.left() < 1 or (best.left() < until and best.far):
+            break
+        outcome = Model(view, budget, instants, reserve, certify=certify).solve(seconds=min(seconds, best.left()))
+        if certify and not reserve:
+            best.raise_bound(outcome.bound)
+        if outcome.decision is None:
+            break
+        order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
+        if order is None or not outcome.finished:
+            break
+        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
+        if not worst:
+            break
+        for k, over in _apart(worst, at_once, instants, view.count // 50) or worst[:1]:
+            if k in instants:
+                reserve[k] = reserve.get(k, 0) + over
+            else:
+                instants.append(k)
+        instants.sort()
+
+
+def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
+    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
+    live = live_bytes(best.view.problem, order)
+    found: dict[int, int] = {}
+    for (k, _), size in zip(gap_positions(best.view, order), live.tolist(), strict=True):
+        if size - best.budget > found.get(k, 0) and k < best.view.count:
+            found[k] = size - best.budget
+    return found
+
+
+def _apart(
+    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
+) -> list[tuple[int, int]]:
+    """The first of `worst` that are no instants yet and not within a distance of each other."""
+    found: list[tuple[int, int]] = []
+    for k, over in worst:
+        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
+            found.append((k, over))
+    return found
+
+
+def from_few_blocks(best: Incumbent) -> None:
+    """Nested blocks, few of them: a good plan early."""
+    _from_nested(best, SETTINGS.few_blocks)
+
+
+def from_many_blocks(best: Incumbent) -> None:
+    """Nested blocks, down to the smallest."""
+    _from_nested(best, SETTINGS.many_blocks)
+
+
+def _from_nested(best: Incumbent, most: int) -> None:
+    """The dynamic program over small blocks, for the room and for more, which repair takes back."""
+    view = best.view
+    blocks = find_narrow_blocks(view, most)
+    if blocks is None:
+        return
+    percents = SETTINGS.room_percents if view.count <= SETTINGS.large else SETTINGS.room_percents[:3]
+    like = repeats(blocks)
+    intervals = Intervals(like)
+    until = best.left() * SETTINGS.nested_left
+    before, whole = best.extra, max(percents)
+    room = best.budget - view.problem.resident_bytes
+    passes = _passes(best, blocks, like, [best.price * factor for factor in SETTINGS.byte_prices], until)
+    if passes is None or best.left() < 2 * Nested.work(intervals, passes.option_count, whole):
+        return
+    affordable = SETTINGS.finer_share * best.left()
+    parts = next((n for n in SETTINGS.finer if Nested.work(intervals, passes.option_count, n * whole) < affordable), 1)
+    nested = Nested(blocks, passes, max(1, room * whole // 100), intervals, levels=parts * whole)
+    for percent in percents:
+        if percent != percents[0] and best.left() < until:
+            break
+        decision = nested.decision(parts * percent)
+        if decision is not None:
+            best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
+    best.is_chain = best.is_chain or best.extra < before
+
+
+def _passes(
+    best: Incumbent, blocks: Blocks, like: Sequence[int], prices: Sequence[float], until: float
+) -> Passes | None:
+    """The options of each block, worked out once for those that are the same; None where that takes too long."""
+    options: list[list[Option]] = []
+    for b, first in enumerate(like):
+        if first < b:
+            own = dict(zip(own_storages(blocks, first), own_storages(blocks, b), strict=True))
+            options.append([replace(o, saved=frozenset(own[s] for s in o.saved)) for o in options[first]])
+        else:
+            options.append(block_options(blocks, b, prices))
+        if best.left() < until or len(options[-1]) < len(prices):
+            return None
+    charge(SETTINGS.step * len(prices) ** 2 / 2 * sum(len(blocks.positions(b)) for b in set(like)))
+    return Passes(blocks, options, like)

@@ -1,0 +1,112 @@
+"""Ruin and recreate as stages of the search: towards a first plan, from the best one, anew, and along the spine.
+
+Walks know plain problems only: packing is decided by the best order, taken out, and put back (`Incumbent.plain`).
+"""
+
+from lowtide.planning.optimal.decision import build
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.simulate import time_of
+
+
+def towards_a_first_plan(best: Incumbent) -> None:
+    """Walks from the program and from the order with the least peak, until one of them fits."""
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth  # compiled code is loaded only where it is used
+
+    seconds = min(SETTINGS.walk_first * best.whole, best.left())
+    plain = best.plain()
+    if plain is None:
+        return
+    regrowth = Regrowth(plain.view, best.budget)
+    for share, style in SETTINGS.first:
+        if best.left() <= 0:
+            return
+        least = best.walks % SETTINGS.from_least == SETTINGS.from_least - 1
+        least = least and len(best.floor_order) < SETTINGS.long * best.view.count
+        start = plain.stripped(best.floor_order) if least else plain.view.problem.program
+        grown = regrowth.grow(start, style, seconds=share * seconds, seed=best.walk_seed())
+        if best.offer(plain.back(grown.best or grown.last), "ruin and recreate, for a first fit"):
+            return
+
+
+def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
+    """Ruin and recreate for a share of all the work, from the best order or anew from the program."""
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+
+    seconds = min(share * best.whole, best.left())
+    if best.closed or seconds <= 0:
+        return
+    if best.order is None or best.is_long:
+        towards_a_first_plan(best)
+        return
+    plain = best.plain()
+    if plain is None:
+        return
+    styles = SETTINGS.anew if anew else SETTINGS.onward
+    style = styles[best.walks % len(styles)]
+    start = plain.view.problem.program if anew else plain.stripped(best.order)
+    grown = Regrowth(plain.view, best.budget).grow(start, style, seconds=seconds, seed=best.walk_seed())
+    if grown.best is not None:
+        best.offer(plain.back(grown.best), "ruin and recreate, anew" if anew else "ruin and recreate")
+
+
+def short_walk(best: Incumbent) -> None:
+    """From the best order, for a moment."""
+    walk(best, SETTINGS.walk_little)
+
+
+def onward(best: Incumbent) -> None:
+    """From the best order, long where the gap is wide."""
+    walk(best, best.walk_share)
+
+
+def walks_anew(best: Incumbent) -> None:
+    """Where a walk begins matters, and a hot one forgets it: twice from the program, then from the best."""
+    for anew in (True, True, False):
+        walk(best, SETTINGS.walk, anew=anew)
+
+
+def along_the_spine(best: Incumbent) -> None:
+    """The bound along the spine; what it stores, repaired, then ruin and recreate from there where the gap is wide.
+
+    Repaired it may be slower than the best order, but of another build: walks from there come to what they do not
+    reach from the best.
+    """
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+    from lowtide.planning.optimal.spine.bound import SpineBound
+
+    best.spine = spine = SpineBound(best.view.plain, best.budget, best.top, left=best.left)
+    coarse = spine.at(SETTINGS.cells[0])
+    if coarse is None:
+        return
+    best.raise_bound(coarse.least)
+    plain = best.plain()
+    if plain is None or not best.far:
+        return
+    found: list[list[int]] = []
+    for percent in SETTINGS.spine_percents:
+        chain = coarse if percent == 100 else spine.at(SETTINGS.cells[0], percent)
+        decision = spine.decision(chain) if chain else None
+        order = build(plain.view, decision) if decision else None
+        fitted = best.fitted(order, plain.view) if order else None
+        if fitted:
+            found.append(fitted)
+    if not found:
+        return
+    start = min(found, key=lambda order: time_of(plain.view.problem, order))
+    best.offer(plain.back(start), "the spine")
+    seconds = min(SETTINGS.walk * best.whole, best.left())
+    grown = Regrowth(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
+    best.offer(plain.back(grown.best or start), "ruin and recreate, along the spine")
+
+
+def finer_spine(best: Incumbent) -> None:
+    """The bound along the spine in finer cells, as long as they take a small part of the work left."""
+    for cells in SETTINGS.cells[1:]:
+        before = best.left()
+        chain = best.spine.at(cells) if best.spine else None
+        if chain is None or chain.least < SETTINGS.cells_near * best.bound:
+            return
+        best.raise_bound(chain.least)
+        if 3 * (before - best.left()) > best.left():
+            return
