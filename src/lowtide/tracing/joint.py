@@ -1,6 +1,5 @@
 """Traces forward and backward of one iteration into one flat aten graph, in-place ops still in it."""
 
-import gc
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, r
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
 from lowtide.tracing.value_dependent import ValueDependent
-from lowtide.watching.watcher import Effect, Watcher
+from lowtide.watching.watcher import Effect, Watcher, no_collection
 
 
 @dataclass(frozen=True)
@@ -180,20 +179,8 @@ def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
 @contextmanager
 def quiet_trace() -> Iterator[None]:
     """Around everything that runs the user's code on stand-ins."""
-    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look(), _no_collection():
+    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look(), no_collection():
         yield
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Callbacks of the garbage collector are not part of the step."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 @contextmanager

@@ -111,6 +111,18 @@ def profiler_waits() -> Iterator[None]:
             before.enable()  # cProfile's, which is no function
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """The garbage collector waits; its callbacks are not part of a step."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 class Watcher:
     """Watches from before a trace until after it. Everything that it has seen is put back by `restore`."""
 
@@ -119,9 +131,10 @@ class Watcher:
         self.copies: Copies = {}
         self.printed: str = ""
         """Where the user's code printed something, or opened or wrote a file."""
-        self._facts: dict[CodeType, CodeFacts | None] = {}
-        self._done: set[tuple[int, CodeType | None]] = set()
-        self._functions: dict[CodeType, list[FunctionType]] = {}
+        # By the identity of code, because hashing code takes long; each code stays alive in its entry.
+        self._facts: dict[int, tuple[CodeType, CodeFacts | None]] = {}
+        self._done: set[tuple[int, int]] = set()
+        self._functions: dict[int, list[FunctionType]] = {}
         self._objects = gc.get_objects()
         self._existing = set(map(id, self._objects))
         self._full = False
@@ -129,11 +142,13 @@ class Watcher:
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
         self._generators: dict[int, _Generator] = {}
         """The user's generators that wait, by the identity of their frames."""
-        for thing in self._objects:
-            if type(thing) is FunctionType:
-                self._functions.setdefault(thing.__code__, []).append(thing)
-            elif type(thing) is GeneratorType and thing.gi_frame is not None and not thing.gi_running:
-                self._generators[id(thing.gi_frame)] = thing
+        with no_collection():  # ten thousands of small lists
+            kinds = zip(self._objects, map(type, self._objects), strict=True)
+            for thing in [x for x, kind in kinds if kind is FunctionType or kind is GeneratorType]:
+                if isinstance(thing, FunctionType):
+                    self._functions.setdefault(id(thing.__code__), []).append(thing)
+                elif thing.gi_frame is not None and not thing.gi_running:
+                    self._generators[id(thing.gi_frame)] = thing
         for path, module in model.named_modules():
             self._structure(module, f"model.{path}" if path else "model")
         self._reach(loss, "loss", _NO_NAMES, None)
@@ -156,9 +171,10 @@ class Watcher:
             code = frame.f_code
             if code.co_flags & inspect.CO_GENERATOR and id(frame) in self._generators:
                 self._resumed(self._generators.pop(id(frame)))
-            facts = self._facts.get(code)
-            if facts is None and code not in self._facts:
-                facts = self._facts[code] = facts_of(code)
+            known = self._facts.get(id(code))
+            facts = known[1] if known is not None else facts_of(code)
+            if known is None:
+                self._facts[id(code)] = (code, facts)
                 if facts is not None and not facts.torch:
                     self._read_globals(frame.f_globals, facts.globals, code, facts)
             if facts is not None:
@@ -166,13 +182,17 @@ class Watcher:
         elif event == "return":
             if arg is not None and frame.f_back is not None and id(arg) in self._existing:
                 caller = frame.f_back.f_code
-                facts = self._facts.get(caller)
+                facts = self._facts_of(caller)
                 if facts is not None:
                     self._reach(arg, f"the result of {frame.f_code.co_qualname}()", facts, caller)
         elif event == "c_call" and not self.printed and (arg is print or _writes(arg)):
-            facts = self._facts.get(frame.f_code)
+            facts = self._facts_of(frame.f_code)
             if facts is not None and not facts.library:
                 self.printed = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def _facts_of(self, code: CodeType) -> CodeFacts | None:
+        """Of code that was seen to be called."""
+        return self._facts.get(id(code), (code, None))[1]
 
     def _resumed(self, generator: _Generator) -> None:
         """A generator from before the trace is about to move on."""
@@ -189,7 +209,7 @@ class Watcher:
                 self._reach(value, f"{name} of {code.co_qualname}", facts, code)
         if facts.library and not code.co_freevars:
             return
-        for function in self._functions.get(code, ()):
+        for function in self._functions.get(id(code), ()):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
             if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
                 for name, cell in cells.items():
@@ -260,7 +280,7 @@ class Watcher:
         """`code` may read `value` and, by the names in it, what hangs on it."""
         if isinstance(value, PLAIN) or value is MISSING or isinstance(value, _PASSED_OVER):
             return
-        key = (id(value), code)
+        key = (id(value), id(code))
         if key in self._done:
             return
         self._done.add(key)
