@@ -1,7 +1,7 @@
 """Blocks that repeat: networks are made of the same block again and again, and what is worked out for one serves all.
 
-Two blocks count as the same where their ops, bytes and reads are the same, forward and on return, and their times are about the
-same: measured times differ a little from block to block, and plans made by them are judged by the exact ones later.
+Two blocks count as the same where their ops, bytes and reads are the same, forward and on return, and their times about
+the same: measured times differ a little from block to block, and plans made by them are judged by the exact ones later.
 """
 
 from collections.abc import Mapping, Sequence
