@@ -38,7 +38,7 @@ def from_policies(best: Incumbent) -> None:
 
 def from_greedy(best: Incumbent) -> None:
     """One way through the program that holds what fits; it gets through where anything does, by long orders."""
-    most = SETTINGS.greedy_share if best.order is None else SETTINGS.beam_share / 4
+    most = SETTINGS.greedy_share if best.order is None else SETTINGS.greedy_share / 4
     order = Greedy(best.view, best.budget, until=(1 - most) * best.left()).search()
     if order is not None:
         best.offer(order, "a greedy way through")
