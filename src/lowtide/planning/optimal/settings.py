@@ -141,6 +141,10 @@ class Settings:
     mostly_unlike: float = 0.5
     """Share of blocks unlike all others from which on each stands for itself."""
 
+    # stages
+    stages: tuple[tuple[int, float], ...] = ((16, 0.2), (8, 0.08), (24, 0.08))
+    """How many, and the share of the work left for them."""
+
     # walks
     walk: float = 0.14
     """Share for one walk where the gap is wide."""
