@@ -114,7 +114,7 @@ def test_far_from_the_bound_more_instants_leave_the_work_to_others(
 
         bound, finished, decision = -1.0, True, object()
 
-        def __init__(self, _facts: ProgramView, _budget: int, instants: list[int], *_: object, **__: object) -> None:
+        def __init__(self, _view: ProgramView, _budget: int, instants: list[int], *_: object, **__: object) -> None:
             solves.append(list(instants))
 
         def solve(self, **_: object) -> "Asked":

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.greedy import Greedy
+from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.lifetimes import live_bytes
@@ -38,7 +39,7 @@ def from_policies(best: Incumbent) -> None:
 
 def from_greedy(best: Incumbent) -> None:
     """One way through the program that holds what fits; it gets through where anything does, by long orders."""
-    most = SETTINGS.beam_share if best.order is None else SETTINGS.beam_share / 4
+    most = SETTINGS.greedy_share if best.order is None else SETTINGS.greedy_share / 4
     order = Greedy(best.view, best.budget, until=(1 - most) * best.left()).search()
     if order is not None:
         best.offer(order, "a greedy way through")
@@ -135,6 +136,19 @@ def _from_nested(best: Incumbent, most: int) -> None:
         if decision is not None:
             best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
     best.is_chain = best.is_chain or best.extra < before
+
+
+def from_stages(best: Incumbent) -> None:
+    """Tens of instants that stay easy, because an op runs again only in the stage of its need or the one before."""
+    view = best.view
+    for count, share in SETTINGS.stages:
+        cuts = even_cuts(view, count)
+        if len(cuts) < 2 or best.closed or best.left() < 1:
+            return
+        model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1)))
+        outcome = model.solve(seconds=share * best.left(), tolerance=1e-3)
+        if outcome.decision is not None:
+            best.offer_decision(outcome.decision, f"{len(cuts)} stages")
 
 
 def _passes(

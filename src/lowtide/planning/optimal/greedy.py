@@ -76,7 +76,7 @@ class Greedy:
             if o not in found:
                 found.add(o)
                 stack |= self.gather.reads[o] & ~held
-        charge(SETTINGS.beam_look * (1 + len(found)))
+        charge(SETTINGS.greedy_look * (1 + len(found)))
         return found
 
     def _advance(self) -> bool:
@@ -85,7 +85,7 @@ class Greedy:
         goal = self.wanted[self.k] if last else self.gather.reads[self.problem.program[self.k]]
         if goal & ~self.held:
             path = self._path(goal)
-            if path is None or len(self.order) + len(path) > SETTINGS.beam_longest * self.view.count:
+            if path is None or len(self.order) + len(path) > SETTINGS.greedy_longest * self.view.count:
                 return False
             for o, after in path:
                 if self._late():  # a path may be thousands of runs long
@@ -102,9 +102,9 @@ class Greedy:
             return spent + sum(self.problem.times[o] for o in self._must_rerun(held, self.held)), held
 
         there, trace = self.held & ~aside, self.gather.trace
-        path, certain = trace(goal, most=SETTINGS.beam_cheap, key=cheap, there=there, rerun=True, aside=aside)
+        path, certain = trace(goal, most=SETTINGS.greedy_cheap, key=cheap, there=there, rerun=True, aside=aside)
         if path is None and not certain:
-            path, _ = trace(goal, most=SETTINGS.beam_any, there=there, rerun=True, aside=aside)
+            path, _ = trace(goal, most=SETTINGS.greedy_any, there=there, rerun=True, aside=aside)
         return path
 
     def _run(self, o: int, after: int) -> None:
@@ -115,7 +115,7 @@ class Greedy:
         self.order.append(o)
         self.held |= gather.writes[o]
         self.used += fresh
-        charge(3 * SETTINGS.beam_look)
+        charge(3 * SETTINGS.greedy_look)
 
     def _make_room(self, size: int, pinned: int) -> None:
         """Drop what costs least until `size` more bytes fit."""
@@ -150,7 +150,7 @@ class Greedy:
                 stack |= gather.reads[o] & ~self.held & ~seen
                 seen |= gather.reads[o]
                 looked += 1
-        charge(SETTINGS.beam_look * looked)
+        charge(SETTINGS.greedy_look * looked)
         needs = self.needs[i]
         at = bisect_left(needs, self.k)
         idle = (needs[at] if at < len(needs) else self.view.count) - self.k

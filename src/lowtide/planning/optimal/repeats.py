@@ -1,7 +1,7 @@
 """Blocks that repeat: networks are made of the same block again and again, and what is worked out for one serves all.
 
-Two blocks are alike where their ops, bytes and reads are the same, forward and on return, and their times are about the
-same: measured times differ a little from block to block, and plans made by them are judged by the exact ones later.
+Two blocks count as the same where their ops, bytes and reads are the same, forward and on return, and their times about
+the same: measured times differ a little from block to block, and plans made by them are judged by the exact ones later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
 
 
 def own_storages(blocks: Blocks, b: int) -> list[int]:
-    """What a block writes, in an order that blocks which are alike share."""
+    """What a block writes, in an order that blocks that repeat each other share."""
     problem = blocks.view.problem
     return [s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]]
 
@@ -47,7 +47,7 @@ class Intervals:
     def __init__(self, like: Sequence[int]) -> None:
         count = len(like)
         self.place: NDArray[np.int64] = np.full((count, count), -1, dtype=np.int64)
-        """[i, j]: the number that blocks i to j share with all that are alike."""
+        """[i, j]: the number that blocks i to j share with all that repeat them."""
         self.first: list[Interval] = []
         """Per number the first interval, shorter ones before longer ones."""
         numbers: dict[Interval, int] = {}

@@ -44,6 +44,7 @@ BETTER = (
     Stage("many blocks", build.from_many_blocks, lambda best: best.left() > 0.5 * best.whole),
     Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
     Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
+    Stage("stages", build.from_stages, lambda best: not best.is_chain and not best.far),
 )
 """Plans of a build that fits the graph: chains of blocks, or walks over any graph."""
 IMPROVE = (

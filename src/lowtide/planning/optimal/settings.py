@@ -101,16 +101,16 @@ class Settings:
     prune_share: float = 0.1
     """Share of the work left that one of them may take."""
 
-    # the beam
-    beam_share: float = 0.4
+    # the greedy way
+    greedy_share: float = 0.4
     """Share of the work left that it may take where there is no plan yet; a quarter of it where there is one."""
-    beam_cheap: int = 200
+    greedy_cheap: int = 200
     """Sets that are looked at for the cheapest way to make what an op reads."""
-    beam_any: int = 3000
+    greedy_any: int = 3000
     """Sets that are then looked at for any way."""
-    beam_longest: int = 100
+    greedy_longest: int = 100
     """Longest order, in lengths of the program."""
-    beam_look: float = 6e-7
+    greedy_look: float = 6e-7
     """Work of looking at one op."""
 
     # nested blocks
@@ -140,6 +140,10 @@ class Settings:
     """Share of a block's time below which nobody looks."""
     mostly_unlike: float = 0.5
     """Share of blocks unlike all others from which on each stands for itself."""
+
+    # stages
+    stages: tuple[tuple[int, float], ...] = ((16, 0.2), (8, 0.08), (24, 0.08))
+    """How many, and the share of the work left for them."""
 
     # walks
     walk: float = 0.14

@@ -1,4 +1,4 @@
-"""Work instead of seconds: the search is cut by counts of what it has done, so that every run of it ends alike.
+"""Work instead of seconds: the search is cut by counts of what it has done, so that every run of it ends the same way.
 
 The parts charge what they do (LP iterations, edits of orders, steps looked at) in seconds of a modest machine. Whoever
 asks how much is left gets the same answer on every run. The clock is only a guard behind it: where it cuts, the
