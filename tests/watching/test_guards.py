@@ -4,6 +4,7 @@ import array
 import copy
 import ctypes
 import functools
+import gc
 import logging
 import math
 import multiprocessing
@@ -232,6 +233,17 @@ def _weak() -> tuple[Any, Callable[[], float], Callable[[float], None]]:
 def test_values_behind_objects_of_pythons_own(make: Callable[[], Any]) -> None:
     _kept, get, put = make()
     train(lambda k, model: put(0.5 / k), lambda model, x: model(x) * get(), sentinel=False)
+
+
+def test_what_was_frozen_for_the_collector_is_watched_too() -> None:
+    """Python does not list it, and people freeze everything before they fork workers."""
+    loss, change = _closure()
+    gc.freeze()
+    try:
+        train(change, loss, sentinel=False)
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 def test_a_module_that_gets_other_parameters_is_refused_in_one_sentence() -> None:

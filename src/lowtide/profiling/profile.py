@@ -23,6 +23,7 @@ from lowtide.profiling.runs import (
     OpByOp,
     PlainRun,
     as_captured,
+    no_collection,
     run_op_by_op,
     run_plain,
     run_to_learn,
@@ -70,7 +71,7 @@ def profile(
 
     measured: list[OpByOp] = []
     plain = []
-    with untouched(graph, tensors):
+    with no_collection(), untouched(graph, tensors):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
         learned = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))

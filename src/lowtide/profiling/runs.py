@@ -22,6 +22,7 @@ from lowtide.optimizer.update import Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
 from lowtide.records.vocabulary import Purpose
+from lowtide.watching.watcher import collector_waits
 
 Tick = Callable[[Op], None]
 
@@ -46,15 +47,11 @@ class Learned:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """No garbage collection in the middle of what is measured."""
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    """No garbage collection in the middle of what is measured, but once before it."""
+    if gc.isenabled():  # not for each run of a measurement that has begun
+        gc.collect()
+    with collector_waits():
         yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def run_op_by_op(

@@ -23,7 +23,7 @@ from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, r
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
 from lowtide.tracing.value_dependent import ValueDependent
-from lowtide.watching.watcher import Effect, Watcher, no_collection
+from lowtide.watching.watcher import Effect, Watcher, collector_waits
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
 @contextmanager
 def quiet_trace() -> Iterator[None]:
     """Around everything that runs the user's code on stand-ins."""
-    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look(), no_collection():
+    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look(), collector_waits():
         yield
 
 

@@ -112,7 +112,7 @@ def profiler_waits() -> Iterator[None]:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def collector_waits() -> Iterator[None]:
     """The garbage collector waits; its callbacks are not part of a step."""
     was = gc.isenabled()
     gc.disable()
@@ -135,14 +135,14 @@ class Watcher:
         self._facts: dict[int, tuple[CodeType, CodeFacts | None]] = {}
         self._done: set[tuple[int, int]] = set()
         self._functions: dict[int, list[FunctionType]] = {}
-        self._objects = gc.get_objects()
+        self._objects = _all_objects()
         self._existing = set(map(id, self._objects))
         self._full = False
         self._libraries: set[int] = set()
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
         self._generators: dict[int, _Generator] = {}
         """The user's generators that wait, by the identity of their frames."""
-        with no_collection():  # ten thousands of small lists
+        with collector_waits():  # ten thousands of small lists
             kinds = zip(self._objects, map(type, self._objects), strict=True)
             for thing in [x for x, kind in kinds if kind is FunctionType or kind is GeneratorType]:
                 if isinstance(thing, FunctionType):
@@ -375,6 +375,17 @@ class Watcher:
         for cache, misses in self._caches.values():
             if cache.cache_info().misses > misses:
                 cache.cache_clear()  # it may hold tensors of the trace
+
+
+def _all_objects() -> list[Any]:
+    """Everything that Python's collector knows; what the user has frozen (gc.freeze) it does not list by itself."""
+    frozen = gc.get_freeze_count() > 0
+    if frozen:
+        gc.unfreeze()
+    found = gc.get_objects()
+    if frozen:
+        gc.freeze()
+    return found
 
 
 def may_settle(effects: Sequence[Effect], of_forward: Sequence[Effect]) -> bool:
