@@ -37,11 +37,13 @@ test: lint
 KERNELS = tests/tracing/test_equal.py tests/tracing/test_conditions.py
 
 test-kernels: setup
-	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(KERNELS)
-	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/pytest -n 2 $(KERNELS)
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'slow or not slow' $(KERNELS)
+	ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 $(BIN)/pytest -n 2 -m 'slow or not slow' $(KERNELS)
 
+# The reference models one after the other, since they take much memory; then what is left out of make test.
 test-slow: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow tests/slow
+	$(BIN)/pytest -m slow -n 2 --ignore tests/slow
 
 N ?= 2000
 S ?= 0

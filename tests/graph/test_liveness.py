@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import lowtide
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.vocabulary import Phase, Role
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 
 
 class Views(nn.Module):
@@ -128,7 +128,7 @@ def check_against_brute_force(graph: StepGraph) -> None:
     assert found == {s: uses for s, uses in activations.items() if s not in gradients}
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", often())
 def test_brute_force_agrees(name: str) -> None:
     case = ZOO[name]()
     graph = lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)

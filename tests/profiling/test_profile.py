@@ -22,7 +22,7 @@ from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.records.profile import Profile
 from lowtide.records.vocabulary import Phase, Role
 from tests.equality import Trained, differences
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 
 
 def captured(name: str) -> StepGraph:
@@ -30,7 +30,7 @@ def captured(name: str) -> StepGraph:
     return lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", often())
 def test_the_timeline_peaks_where_a_plain_run_does(name: str) -> None:
     profile = lowtide.profile(captured(name), runs=1)
     assert profile.peak_B == profile.step_peak_B, "to the byte, on a CPU"

@@ -27,7 +27,7 @@ from lowtide.rewriting.verify import verify
 from tests.equality import Trained, eager_step
 from tests.rewriting.orders import random_swaps
 from tests.rewriting.test_rewrite import adam, assert_trains_as_eager, tiled
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 
 LANES = Lanes("copy", "copy", least_bytes=1)
 
@@ -47,7 +47,7 @@ def swappable(graph: StepGraph, profile: Profile | None = None) -> StepProblem:
     return problem_of(graph, replace(known, transfer=(TransferSample(2**20, 1.0, 1.0),)), lanes=LANES)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", often())
 def test_swapped_steps_of_the_zoo_train_as_eager_does(name: str, space: SwapSpace) -> None:
     case = ZOO[name]()
     ours = Trained(case.model, adam(case.model))
@@ -62,7 +62,7 @@ def test_swapped_steps_of_the_zoo_train_as_eager_does(name: str, space: SwapSpac
     assert_trains_as_eager(case, ours, theirs, rewritten, space=space)
 
 
-@pytest.mark.parametrize("name", ["convnet", "encoder", "bert", "resnet"])
+@pytest.mark.parametrize("name", often(["convnet", "encoder", "bert", "resnet"]))
 def test_the_measured_peak_is_the_predicted_one_with_swaps_in_flight(name: str, space: SwapSpace) -> None:
     case = tiled(ZOO[name](), 16)
     optimizer = torch.optim.Adam(case.model.parameters(), fused=True)

@@ -11,7 +11,7 @@ import lowtide
 from lowtide.errors import BatchMismatch
 from lowtide.graph.step_graph import StepGraph
 from lowtide.records.vocabulary import Phase, Role
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 from tests.zoo.models import Homemade
 
 
@@ -20,7 +20,7 @@ def captured(name: str) -> StepGraph:
     return lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", often())
 def test_every_op_is_labelled(name: str) -> None:
     graph = captured(name)
     modules = {path for path, _ in graph.model.named_modules()}

@@ -12,7 +12,7 @@ from lowtide.kernels.packing import pack_bits, sign_backward
 from lowtide.optimizer.update import UpdateForm
 from lowtide.records.vocabulary import Phase, Role
 from lowtide.tracing.capture import Traced, trace
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 
 # ReLU in front of dropout, mean or average pooling; not in front of a convolution, a linear layer or a max-pool.
 FOUND = {
@@ -39,7 +39,7 @@ def kept_as_signs(graph: StepGraph) -> list[str]:
     return [op.node.all_input_nodes[0].name for op in graph.ops if op.node.target is pack_bits]
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", often(FOUND, ["convnet", "encoder"]))
 def test_the_right_relus_are_found(name: str) -> None:
     step = traced(name)
     plain, signs = step.finish(UpdateForm()), step.finish(UpdateForm(), signs=True)

@@ -7,7 +7,7 @@ import lowtide
 from lowtide.device.shim import compiler
 from lowtide.experiments.capture.run import compare_with_eager
 from lowtide.tracing.loss import model_loss
-from tests.zoo import ZOO
+from tests.zoo import ZOO, often
 
 # In eager, llama and qwen2 look at the mask's values and skip one of all ones, so that eager has no mask to keep; a
 # GRU's gates are copied to keep their strides. Both cost the captured step a few percent of these tiny models.
@@ -15,7 +15,7 @@ MORE_THAN_EAGER = {"llama", "qwen2", "gru"}
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs the allocator shim: no C++ compiler on this machine")
-@pytest.mark.parametrize("name", sorted(set(ZOO) - MORE_THAN_EAGER))
+@pytest.mark.parametrize("name", often(sorted(set(ZOO) - MORE_THAN_EAGER)))
 def test_peaks(name: str) -> None:
     case = ZOO[name]()
     loss = case.loss or model_loss
