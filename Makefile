@@ -32,7 +32,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 KERNELS = tests/tracing/test_equal.py tests/tracing/test_conditions.py
 
@@ -43,7 +43,7 @@ test-kernels: setup
 # The reference models one after the other, since they take much memory; then what is left out of make test.
 test-slow: setup
 	$(BIN)/pytest -m slow tests/slow
-	$(BIN)/pytest -m slow -n 2 --ignore tests/slow
+	$(BIN)/pytest -m slow -n 2 --dist worksteal --ignore tests/slow
 
 N ?= 2000
 S ?= 0

@@ -34,6 +34,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{tmp_path / 'net.py'}:net"
 
 
+@pytest.mark.slow
 def test_all_ways_are_measured_at_all_budgets(net: str, tmp_path: Path) -> None:
     words = ["bench", "swap", net, "--batch-size", "512", "--left", "60,1", "--rounds", "2", "--time-limit", "2"]
     result = CliRunner().invoke(app, [*words, "--swap-dir", str(tmp_path), "--out", str(tmp_path / "out")])

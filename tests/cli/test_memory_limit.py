@@ -30,7 +30,10 @@ limit_memory(2**40, "cpu")
 print(process_bytes())
 """
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the cap on a process is Linux's")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the cap on a process is Linux's"),
+]
 
 
 def _python(*words: str) -> subprocess.CompletedProcess[str]:

@@ -18,10 +18,10 @@ from .test_csv_files import NASTY
     "profile",
     [
         pytest.param(chain(), id="small"),
-        pytest.param(chain(40), id="more than are named"),
+        pytest.param(chain(40), id="more than are named", marks=pytest.mark.slow),
         pytest.param(chain(prefix=NASTY), id="nasty names"),
-        pytest.param(chain(activations=False), id="no activations"),
-        pytest.param(one_op(), id="one op"),
+        pytest.param(chain(activations=False), id="no activations", marks=pytest.mark.slow),
+        pytest.param(one_op(), id="one op", marks=pytest.mark.slow),
         pytest.param(replace(chain(), runs=1, model="x" * 500, device_memory_B=4096), id="long name, limit below"),
     ],
 )
@@ -37,6 +37,7 @@ def test_all_files_are_there_and_the_pictures_show_something(profile: Profile, t
             assert not np.array_equal(pixels[:100], np.ones_like(pixels[:100])), "the head says what was measured"
 
 
+@pytest.mark.slow
 def test_thousands_of_ops_stay_quick(tmp_path: Path) -> None:
     """No figure grows with the number of ops: what is drawn is bounded."""
     names = list(write_profile_files(chain(300), tmp_path))

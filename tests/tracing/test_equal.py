@@ -74,10 +74,20 @@ OPTIMIZERS: list[tuple[type[Optimizer], dict[str, Any]]] = [
 ]
 
 
+FORMS = [
+    pytest.param(
+        cls,
+        options,
+        id=f"{cls.__name__}-{'-'.join(options)}",
+        marks=[] if "weight_decay" in options and not options.get("foreach") else [pytest.mark.slow],
+    )
+    for cls, options in OPTIMIZERS
+]
+"""Those with weight decay, fused and in a for-loop, in `make test`."""
+
+
 @pytest.mark.parametrize("before", [0, 2], ids=["fresh", "with state"])
-@pytest.mark.parametrize(
-    ("cls", "options"), OPTIMIZERS, ids=[f"{cls.__name__}-{'-'.join(options)}" for cls, options in OPTIMIZERS]
-)
+@pytest.mark.parametrize(("cls", "options"), FORMS)
 def test_every_optimizer_form(cls: type[Optimizer], options: dict[str, Any], before: int) -> None:
     def make(model: nn.Module) -> Optimizer:
         first, *rest = model.parameters()

@@ -22,7 +22,7 @@ from lowtide.tracing.loss import model_loss
 from lowtide.training.train_step import REMEMBERED
 from tests.equality import Trained, differences
 from tests.rewriting.test_rewrite import tiled
-from tests.tracing.test_equal import OPTIMIZERS, Lookahead
+from tests.tracing.test_equal import FORMS, Lookahead
 from tests.zoo import ZOO, Case, often
 from tests.zoo.models import classify, images
 
@@ -120,9 +120,7 @@ def test_budgets_from_slack_to_the_floor(name: str) -> None:
         assert_equal(case, ours, theirs, step, calls=2)
 
 
-@pytest.mark.parametrize(
-    ("cls", "options"), OPTIMIZERS, ids=[f"{cls.__name__}-{'-'.join(options)}" for cls, options in OPTIMIZERS]
-)
+@pytest.mark.parametrize(("cls", "options"), FORMS)
 def test_every_optimizer_form_with_early_updates(cls: type[Optimizer], options: dict[str, Any]) -> None:
     def make(model: nn.Module) -> Optimizer:
         first, *rest = model.parameters()

@@ -19,6 +19,7 @@ from lowtide.planning.policies import BudgetInfeasible, Plan
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import random_layers, repeated_blocks
+from tests.zoo import often
 
 PROBLEMS: dict[str, tuple[Callable[[], Problem], float]] = {
     "blocks": (lambda: repeated_blocks(6), 0.5),
@@ -54,7 +55,7 @@ def _spin() -> None:
         pass
 
 
-@pytest.mark.parametrize("name", list(PROBLEMS))
+@pytest.mark.parametrize("name", often(PROBLEMS, ["tight layers"]))
 def test_twice_in_a_process_and_in_another_one_beside_a_busy_loop(name: str) -> None:
     first = _planned(name)
     busy = multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
