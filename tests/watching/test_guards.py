@@ -237,7 +237,14 @@ def test_values_behind_objects_of_pythons_own(make: Callable[[], Any]) -> None:
 
 def test_what_was_frozen_for_the_collector_is_watched_too() -> None:
     """Python does not list it, and people freeze everything before they fork workers."""
-    loss, change = _closure()
+    cfg = Config(0.5)
+
+    def loss(model: nn.Module, x: Any) -> Any:
+        return model(x) * cfg.beta
+
+    def change(k: int, model: nn.Module) -> None:
+        cfg.beta = 1.0 / (k + 1)
+
     gc.freeze()
     try:
         train(change, loss, sentinel=False)
