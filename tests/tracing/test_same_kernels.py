@@ -111,6 +111,27 @@ def test_batch_norm_between_two_transposes() -> None:
     assert_same(body, [(4, 6), (3, 6)], (2, 5, 4))
 
 
+def test_max_pool1d_of_data_is_contiguous() -> None:
+    """Found by fuzzing (seed 30343): without a gradient eager has another kernel, with other strides."""
+
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        data = x.transpose(1, 2).contiguous().transpose(1, 2)
+        with torch.no_grad():
+            sure = F.max_pool1d(data * p[0], 3, 1)
+        pooled = F.max_pool1d(data, 3, 1) + sure
+        return ((pooled.norm(dim=-1, keepdim=True) + pooled) * p[0][:6]).sum()
+
+    assert_same(body, [(8,)], (4, 5, 8))
+
+
+@pytest.mark.parametrize("values", [torch.linalg.svdvals, torch.linalg.eigvalsh])
+def test_singular_values_of_data_come_without_vectors(values: Callable[[Tensor], Tensor]) -> None:
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return (values(x + x.mT) * p[0]).sum()
+
+    assert_same(body, [(6,)], (2, 4, 6, 6))
+
+
 def test_affine_grid() -> None:
     def body(p: list[Tensor], x: Tensor) -> Tensor:
         return F.grid_sample(x, F.affine_grid(p[0], [2, 3, 5, 5], align_corners=False), align_corners=False).sum()

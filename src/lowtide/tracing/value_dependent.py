@@ -2,6 +2,7 @@
 
 The derivative of `prod` divides by the factors unless one of them is zero, that of `max()` shares the gradient among
 equal elements in one way for real tensors and in another for fake ones, and so on. They are caught above autograd.
+So are a few functions that eager computes in another way where no gradient is wanted: a trace never gets there.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,8 @@ _PRODUCTS: set[Callable[..., Any]] = {torch.prod, Tensor.prod}
 _EXTREMES: set[Callable[..., Any]] = {
     getattr(owner, name) for owner in (torch, Tensor) for name in ("max", "min", "median", "nanmedian")
 }
+_POOLS: set[Callable[..., Any]] = {torch.max_pool1d, F.max_pool1d}
+_CHEAPER_WITHOUT = _POOLS | {torch.linalg.svdvals, torch.linalg.eigvals, torch.linalg.eigvalsh}
 _FILLS: set[Callable[..., Any]] = {torch.masked_fill, Tensor.masked_fill}
 
 
@@ -31,6 +34,8 @@ class ValueDependent(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _CHEAPER_WITHOUT and not (torch.is_grad_enabled() and _wants_gradient(args[0])):
+            return _without_gradient(func, args, kwargs)
         if not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func in _PRODUCTS and _wants_gradient(args[0]):
@@ -79,6 +84,15 @@ def refuse_fast_path(module: nn.Module) -> None:
 
 def _wants_gradient(x: Any) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
+
+
+def _without_gradient(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Singular values without vectors are another algorithm; a pool that keeps no indices gives a contiguous result."""
+    if func in _POOLS:
+        indices = kwargs.get("return_indices", False)
+        return func(*args, **kwargs) if indices else func(args[0].contiguous(), *args[1:], **kwargs)
+    with torch.no_grad():
+        return _differentiate(func, args, kwargs, opaque=True)
 
 
 def _filled_by_variable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
