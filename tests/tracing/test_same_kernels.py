@@ -119,7 +119,8 @@ def test_max_pool1d_of_data_is_contiguous() -> None:
         with torch.no_grad():
             sure = F.max_pool1d(data * p[0], 3, 1)
         pooled = F.max_pool1d(data, 3, 1) + sure
-        return (torch.linalg.vector_norm(pooled, dim=-1, keepdim=True) + pooled).mul(p[0][:6]).sum()
+        far: Tensor = torch.linalg.vector_norm(pooled, dim=-1, keepdim=True)
+        return ((far + pooled) * p[0][:6]).sum()
 
     assert_same(body, [(8,)], (4, 5, 8))
 
