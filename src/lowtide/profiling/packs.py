@@ -9,8 +9,8 @@ from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import Packing
-from lowtide.profiling.runs import no_collection
 from lowtide.records.profile import PackRecord
+from lowtide.watching.watcher import collector_waits
 
 _RUNS = 5
 
@@ -19,7 +19,7 @@ def pack_records(graph: StepGraph, clock: Clock, meter: Meter) -> tuple[PackReco
     """One record per packable activation; equal shapes are measured once."""
     measured: dict[tuple[object, ...], tuple[float, float, int, int]] = {}
     records = []
-    with no_collection(), torch.random.fork_rng(devices=[]):
+    with collector_waits(), torch.random.fork_rng(devices=[]):
         for packing in graph.packings:
             value = packing.node.meta["val"]
             key = (packing.kind, packing.on, tuple(value.shape), tuple(value.stride()), value.dtype)

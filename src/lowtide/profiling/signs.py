@@ -10,9 +10,9 @@ from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.packing import pack_bits, sign_backward
-from lowtide.profiling.runs import no_collection
 from lowtide.records.profile import OpRecord, Profile, StorageRecord
 from lowtide.records.vocabulary import Role
+from lowtide.watching.watcher import collector_waits
 
 _RUNS = 5
 aten = torch.ops.aten
@@ -38,7 +38,7 @@ def sign_profiles(profile: Profile, signs: StepGraph) -> tuple[Profile, Profile]
     measured: dict[tuple[object, ...], tuple[_Cost, _Cost, _Cost]] = {}
     packing: dict[str, _Cost] = {}
     backward: dict[str, tuple[_Cost, _Cost]] = {}
-    with no_collection(), torch.random.fork_rng(devices=[]):
+    with collector_waits(), torch.random.fork_rng(devices=[]):
         for op in signs.ops:
             if op.node.target not in (pack_bits, sign_backward):
                 continue

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -25,6 +26,7 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
@@ -123,6 +125,21 @@ def collector_waits() -> Iterator[None]:
             gc.enable()
 
 
+class _ByCode:
+    """Functions by the code that they run. They are ten thousands: sorted, as a dict of lists takes longer."""
+
+    def __init__(self, functions: list[FunctionType]) -> None:
+        codes = np.fromiter(map(id, map(attrgetter("__code__"), functions)), np.int64, len(functions))
+        self._order = np.argsort(codes, kind="stable")
+        self._codes = codes[self._order]
+        self._functions = functions
+
+    def of(self, code: CodeType) -> Iterator[FunctionType]:
+        """All that run `code`."""
+        first, last = (np.searchsorted(self._codes, id(code), side) for side in ("left", "right"))
+        return (self._functions[place] for place in self._order[first:last])
+
+
 class Watcher:
     """Watches from before a trace until after it. Everything that it has seen is put back by `restore`."""
 
@@ -134,7 +151,6 @@ class Watcher:
         # By the identity of code, because hashing code takes long; each code stays alive in its entry.
         self._facts: dict[int, tuple[CodeType, CodeFacts | None]] = {}
         self._done: set[tuple[int, int]] = set()
-        self._functions: dict[int, list[FunctionType]] = {}
         self._objects = _all_objects()
         self._existing = set(map(id, self._objects))
         self._full = False
@@ -142,20 +158,20 @@ class Watcher:
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
         self._generators: dict[int, _Generator] = {}
         """The user's generators that wait, by the identity of their frames."""
-        with collector_waits():  # ten thousands of small lists
-            kinds = zip(self._objects, map(type, self._objects), strict=True)
-            for thing in [x for x, kind in kinds if kind is FunctionType or kind is GeneratorType]:
-                if isinstance(thing, FunctionType):
-                    self._functions.setdefault(id(thing.__code__), []).append(thing)
-                elif thing.gi_frame is not None and not thing.gi_running:
-                    self._generators[id(thing.gi_frame)] = thing
+        kinds = zip(self._objects, map(type, self._objects), strict=True)
+        runs = [x for x, kind in kinds if kind is FunctionType or kind is GeneratorType]
+        self._functions = _ByCode([x for x in runs if type(x) is FunctionType])
+        for generator in runs:
+            if isinstance(generator, GeneratorType) and generator.gi_frame is not None and not generator.gi_running:
+                self._generators[id(generator.gi_frame)] = generator
         for path, module in model.named_modules():
             self._structure(module, f"model.{path}" if path else "model")
         self._reach(loss, "loss", _NO_NAMES, None)
 
     def forget(self) -> None:
         """Let go of what only the watching needed."""
-        self._objects, self._existing, self._functions, self._done, self._generators = [], set(), {}, set(), {}
+        self._objects, self._existing, self._done, self._generators = [], set(), set(), {}
+        self._functions = _ByCode([])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -209,7 +225,7 @@ class Watcher:
                 self._reach(value, f"{name} of {code.co_qualname}", facts, code)
         if facts.library and not code.co_freevars:
             return
-        for function in self._functions.get(id(code), ()):
+        for function in self._functions.of(code):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
             if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
                 for name, cell in cells.items():
