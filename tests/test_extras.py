@@ -57,6 +57,7 @@ def test_a_step_is_planned_and_trained_without_them() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_plans_without_them(tmp_path: Path) -> None:
     trained = cli("train", "mlp", "--batch-size", "64", "--steps", "1", "--budget", "98%", "--time-limit", "2")
     assert trained.returncode == 0, trained.stderr

@@ -12,6 +12,7 @@ from tests.cli.test_train import MODEL
 from tests.reporting.synthetic import chain
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler: there is no allocator shim to sample")
 def test_what_is_drawn_was_sampled_while_the_steps_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -28,6 +28,7 @@ def net(tmp_path: Path) -> str:
     return f"{tmp_path / 'net.py'}:net"
 
 
+@pytest.mark.slow
 def test_all_budgets_are_measured_and_the_infeasible_one_is_told(net: str, tmp_path: Path) -> None:
     words = ["bench", "budgets", net, "--batch-size", "256", "--left", "100,50,1", "--rounds", "2"]
     result = CliRunner().invoke(app, [*words, "--time-limit", "2", "--out", str(tmp_path / "out")])
@@ -57,6 +58,7 @@ def test_all_budgets_are_measured_and_the_infeasible_one_is_told(net: str, tmp_p
     assert rows[2]["failure"] == none.failure
 
 
+@pytest.mark.slow
 def test_nothing_feasible_is_still_a_result(net: str, tmp_path: Path) -> None:
     words = ["bench", "budgets", net, "--batch-size", "8", "--left", "0.1", "--rounds", "1", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, [*words, "--time-limit", "1"])

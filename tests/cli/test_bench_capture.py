@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.experiments.capture.record import Comparison
 
 
+@pytest.mark.slow
 def test_it_measures_both_and_writes_the_raw_numbers(tmp_path: Path) -> None:
     words = ["bench", "capture", "mlp", "--batch-size", "4", "--steps", "2", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, words)

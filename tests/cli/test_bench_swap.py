@@ -67,6 +67,7 @@ def test_all_ways_are_measured_at_all_budgets(net: str, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "swap.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_training_with_swaps_is_equal_and_says_what_was_swapped(net: str, tmp_path: Path) -> None:
     words = ["train", net, "--batch-size", "512", "--steps", "3", "--budget", "60%", "--swap", "disk", "--compare"]
     result = CliRunner().invoke(app, [*words, "--swap-dir", str(tmp_path), "--out", str(tmp_path / "out")])

@@ -20,6 +20,7 @@ def net(n):
 """
 
 
+@pytest.mark.slow
 def test_every_policy_is_measured_from_slack_to_the_floor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_measures_writes_and_tells(
     assert all(name in told for name in (*PROFILE_FILES, PROBLEM))
 
 
+@pytest.mark.slow
 def test_results_are_not_overwritten_without_force(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

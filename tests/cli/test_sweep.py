@@ -57,6 +57,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.slow
 def test_everything_is_written_and_failed_cases_are_results(
     net: str, inside: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

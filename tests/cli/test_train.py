@@ -50,6 +50,7 @@ def test_trains_inside_the_budget_and_is_equal(
     assert run.plan.recomputed.count + run.plan.packed.count > 0
 
 
+@pytest.mark.slow
 def test_a_plan_is_saved_and_used_with_accumulation_and_clipping(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

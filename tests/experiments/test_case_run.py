@@ -83,6 +83,7 @@ def test_other_failures_are_not(net: str) -> None:
         _run(settings(model=net, batch_size=999, planned=False, budget=None))
 
 
+@pytest.mark.slow
 def test_under_a_limit_the_budget_is_what_it_leaves(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[int] = []
     monkeypatch.setattr(case_run, "limit_memory", lambda size, device: limits.append(size))

@@ -77,6 +77,7 @@ with ProcessWorker(settings(model=sys.argv[1], planned=False, budget=None)) as w
 """
 
 
+@pytest.mark.slow
 def test_the_folder_of_an_experiment_that_was_killed_goes(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from tests.fuzz.program import Piece, Program
 from tests.fuzz.shrink import shrink
 from tests.fuzz.workers import Worker
 
-SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 64))]
+SEEDS = [*range(24), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24, 64))]
 """Without a budget, about half a second each on a core of its own."""
 SIMPLE = Program(0, (Piece("linear"), Piece("gelu"), Piece("layer_norm")), Piece("cross_entropy"), Piece("adam"))
 

@@ -30,7 +30,7 @@ def captured(name: str) -> StepGraph:
     return lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)
 
 
-@pytest.mark.parametrize("name", often())
+@pytest.mark.parametrize("name", often(always=["bert", "resnet"]))
 def test_the_timeline_peaks_where_a_plain_run_does(name: str) -> None:
     profile = lowtide.profile(captured(name), runs=1)
     assert profile.peak_B == profile.step_peak_B, "to the byte, on a CPU"
@@ -108,7 +108,7 @@ def test_the_memory_curve_of_the_toy_is_the_one_computed_by_hand() -> None:
     assert all(op.peak_mem_B == op.active_mem_B for op in profile.ops), "none of these ops needs a workspace"
 
 
-@pytest.mark.parametrize("name", ["convnet", "bert", "lstm"])
+@pytest.mark.parametrize("name", often(["convnet", "bert", "lstm"], 1))
 def test_memory_per_op_is_what_torch_profiler_records(name: str) -> None:
     graph = captured(name)
     profile = lowtide.profile(graph, runs=1)

@@ -17,12 +17,16 @@ from .test_csv_files import NASTY
 @pytest.mark.parametrize(
     "profile",
     [
-        pytest.param(chain(), id="small"),
+        pytest.param(chain(), id="small", marks=pytest.mark.slow),
         pytest.param(chain(40), id="more than are named", marks=pytest.mark.slow),
         pytest.param(chain(prefix=NASTY), id="nasty names"),
         pytest.param(chain(activations=False), id="no activations", marks=pytest.mark.slow),
         pytest.param(one_op(), id="one op", marks=pytest.mark.slow),
-        pytest.param(replace(chain(), runs=1, model="x" * 500, device_memory_B=4096), id="long name, limit below"),
+        pytest.param(
+            replace(chain(), runs=1, model="x" * 500, device_memory_B=4096),
+            id="long name, limit below",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_all_files_are_there_and_the_pictures_show_something(profile: Profile, tmp_path: Path) -> None:

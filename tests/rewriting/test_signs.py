@@ -63,7 +63,7 @@ def test_bits_are_made_again_like_anything_else() -> None:
     assert_trains_as_eager(case, ours, theirs, rewritten)
 
 
-@pytest.mark.parametrize("broken", ["inverted", "one off", "gradient kept"])
+@pytest.mark.parametrize("broken", often(["inverted", "one off", "gradient kept"], 1))
 def test_wrong_signs_are_noticed(broken: str) -> None:
     """The test above bites."""
     case, ours, theirs, traced = setting("encoder")
@@ -87,6 +87,7 @@ def profiles(traced: Traced) -> tuple[StepGraph, StepGraph, Any, Any]:
     return plain, signs, *sign_profiles(profile(plain, runs=1), signs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", often(["encoder", "t5"], ["encoder"]))
 def test_the_measured_peak_is_the_predicted_one(name: str) -> None:
     case, ours, _, traced = setting(name, 16)
@@ -114,6 +115,7 @@ def peak(problem: Any) -> int:
     return simulate(problem, problem.program).peak
 
 
+@pytest.mark.slow
 def test_one_profile_serves_both_variants() -> None:
     *_, traced = setting("t5", 4)
     plain, signs, first, second = profiles(traced)

@@ -37,7 +37,7 @@ def test_the_zoo_trains_as_eager_does(name: str) -> None:
     assert_equal_training(ZOO[name](), lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1))
 
 
-@pytest.mark.parametrize("name", ["convnet", "bert", "homemade"])
+@pytest.mark.parametrize("name", often(["bert", "convnet", "homemade"], 1))
 def test_models_in_eval_mode(name: str) -> None:
     case = ZOO[name]()
     case.model.eval()
@@ -86,7 +86,7 @@ FORMS = [
 """Those with weight decay, fused and in a for-loop, in `make test`."""
 
 
-@pytest.mark.parametrize("before", [0, 2], ids=["fresh", "with state"])
+@pytest.mark.parametrize("before", often([0, 2], 1), ids=["fresh", "with state"])
 @pytest.mark.parametrize(("cls", "options"), FORMS)
 def test_every_optimizer_form(cls: type[Optimizer], options: dict[str, Any], before: int) -> None:
     def make(model: nn.Module) -> Optimizer:

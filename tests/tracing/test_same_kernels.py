@@ -61,7 +61,7 @@ def test_binary_cross_entropy_with_logits(reduction: str) -> None:
     def body(p: list[Tensor], x: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(x @ p[0], x[:, :5].sigmoid(), reduction=reduction).sum()
 
-    assert_same(body, [(8, 5)], (16, 8), tries=20)
+    assert_same(body, [(8, 5)], (16, 8), tries=10)
 
 
 LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -89,7 +89,7 @@ LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("layer", often(LAYERS, ["glu", "batch_norm", "layer_norm", "quantile"]))
+@pytest.mark.parametrize("layer", often(LAYERS, ["glu", "batch_norm", "quantile"]))
 def test_strides_are_those_of_the_kernels(layer: str) -> None:
     """In all layouts, of what comes in and of the gradient."""
     torch.manual_seed(0)
@@ -166,7 +166,7 @@ def _every_other(p: list[Tensor], x: Tensor) -> Any:
     return (some @ p[2].t()).sum() + row.sum() + some.mean(0).exp().sum()
 
 
-@pytest.mark.parametrize("body", [_slice, _transposed, _every_other])
+@pytest.mark.parametrize("body", often([_transposed, _slice, _every_other], 1))
 def test_what_is_overwritten_in_place_and_read_under_two_names(body: Body) -> None:
     assert_same(body, [(40, 40), (40, 40), (40, 16) if body is _slice else (40, 20), (16, 16)], (1,))
 

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 import lowtide
 from lowtide.errors import CaptureError
 from tests.equality import Trained, differences, eager_step
+from tests.zoo import often
 
 COUNT = 0
 SEEN: list[Any] = []
@@ -108,7 +109,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", often(CHANGES, 7))
 def test_a_change_is_refused_by_name_and_undone(name: str) -> None:
     how, message = CHANGES[name]
     model = Changes(how)
@@ -205,7 +206,7 @@ def endless() -> Iterator[float]:
 @pytest.mark.parametrize(
     "make", [endless, lambda: itertools.count(1), lambda: iter([1.0, 2.0]), lambda: enumerate([1.0])]
 )
-@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("started", often([True, False], 1))
 def test_an_iterator_that_moves_on_is_refused(make: Callable[[], Any], started: bool) -> None:
     iterator = itertools.chain(make(), endless()) if started else make()
     with pytest.raises(CaptureError, match=r"takes values from the variable 'iterator' around .*, which moves on"):

@@ -102,6 +102,7 @@ def test_trains_as_eager_does_inside_the_budget(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_mutwo_swaps_too(tmp_path: Path) -> None:
     step, ours, theirs = swapped(tmp_path, policy="mutwo")
     assert step.graph.swaps
@@ -111,6 +112,7 @@ def test_mutwo_swaps_too(tmp_path: Path) -> None:
     assert step.measured_peak <= step.plan.budget
 
 
+@pytest.mark.slow
 def test_a_slow_disk_makes_the_step_wait_and_never_go_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_file(monkeypatch, lambda folder: SlowFile(folder, 0.02))
     step, ours, theirs = swapped(tmp_path)
@@ -174,6 +176,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
         swapped(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_does_no_harm(tmp_path: Path) -> None:
     folder = tmp_path / "soon gone"
     folder.mkdir()
@@ -182,6 +185,7 @@ def test_a_folder_that_vanishes_does_no_harm(tmp_path: Path) -> None:
     train(step, ours, theirs, range(2))
 
 
+@pytest.mark.slow
 def test_a_saved_plan_swaps_where_it_may(tmp_path: Path) -> None:
     step, ours, theirs = swapped(tmp_path)
     step.save_plan(tmp_path / "plan.json")
@@ -205,6 +209,7 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, object], words: str,
         swapped(tmp_path, **options)
 
 
+@pytest.mark.slow
 def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e5, 1e5),))
     step, ours, theirs = swapped(tmp_path, swap="auto")
@@ -213,6 +218,7 @@ def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: 
     train(step, ours, theirs, range(2))
 
 
+@pytest.mark.slow
 def test_copies_that_take_too_much_from_compute_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(swap_use, "measure_slowdown", lambda space: 1e3)
     step, _, _ = swapped(tmp_path)
@@ -221,6 +227,7 @@ def test_copies_that_take_too_much_from_compute_are_left_alone(tmp_path: Path, m
     assert step.profile.transfer_drag == 1e3
 
 
+@pytest.mark.slow
 def test_with_accumulation(tmp_path: Path) -> None:
     step, ours, theirs = swapped(tmp_path, accumulate=2)
     assert step.graph.swaps

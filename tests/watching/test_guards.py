@@ -27,6 +27,7 @@ from torch.nn.utils import prune
 import lowtide
 from lowtide.errors import CaptureError, LowtideError, StaleCapture
 from tests.equality import Trained, differences, eager_step
+from tests.zoo import often
 
 BETA = 0.5
 SETTINGS: dict[str, Any] = {"loss": {"beta": 0.5}}
@@ -124,14 +125,14 @@ def _set(path: str) -> Callable[[int, nn.Module], None]:
 
 @pytest.mark.parametrize(
     "path",
-    ["beta", "_private[1][0]", "hp['loss']['beta']", "cfg.beta", "cfg.inner.beta", "slotted.beta"],
+    often(["beta", "hp['loss']['beta']", "cfg.inner.beta", "_private[1][0]", "cfg.beta", "slotted.beta"], 3),
 )
 def test_a_number_that_only_scales_is_read_anew_after_its_first_change(path: str) -> None:
     step = train(_set(path), sentinel=1)
     assert len(step._prepared) == 2, "the first change is captured, the others cost nothing"
 
 
-@pytest.mark.parametrize("path", ["queue[0]", "table[1]", "drop.p", "asked_for"])
+@pytest.mark.parametrize("path", often(["table[1]", "drop.p", "queue[0]", "asked_for"], 2))
 def test_other_values_are_captured_anew(path: str) -> None:
     train(_set(path), sentinel=False)
 
@@ -218,17 +219,20 @@ def _weak() -> tuple[Any, Callable[[], float], Callable[[float], None]]:
 
 @pytest.mark.parametrize(
     "make",
-    [
-        _proxied,
-        _context,
-        _weak,
-        lambda: _boxed(ctypes.c_double(0.5)),
-        lambda: _boxed(multiprocessing.Value("d", 0.5)),
-        lambda: _held(array.array("d", [0.5]), 0),
-        lambda: _held(UserDict({"beta": 0.5}), "beta"),
-        lambda: _held(ChainMap({}, {"beta": 0.5}), "beta"),
-        lambda: _held(Counter({"beta": 1}), "beta"),
-    ],
+    often(
+        [
+            _proxied,
+            _context,
+            _weak,
+            lambda: _boxed(ctypes.c_double(0.5)),
+            lambda: _boxed(multiprocessing.Value("d", 0.5)),
+            lambda: _held(array.array("d", [0.5]), 0),
+            lambda: _held(UserDict({"beta": 0.5}), "beta"),
+            lambda: _held(ChainMap({}, {"beta": 0.5}), "beta"),
+            lambda: _held(Counter({"beta": 1}), "beta"),
+        ],
+        3,
+    ),
 )
 def test_values_behind_objects_of_pythons_own(make: Callable[[], Any]) -> None:
     _kept, get, put = make()
@@ -410,6 +414,7 @@ def test_a_number_that_is_compared_is_not_lifted() -> None:
     assert len(step._prepared) == 4
 
 
+@pytest.mark.slow
 def test_a_number_that_goes_through_math_is_not_lifted() -> None:
     settings = types.SimpleNamespace(t=0.5)
     train(
@@ -464,7 +469,9 @@ class TestTorchItself:
         with pytest.raises(CaptureError, match="has a hook on its gradient"):
             train(change)
 
-    @pytest.mark.parametrize(("name", "value"), [("weight_decay", 0.1), ("nesterov", True), ("momentum", 0.9)])
+    @pytest.mark.parametrize(
+        ("name", "value"), often([("weight_decay", 0.1), ("nesterov", True), ("momentum", 0.9)], 1)
+    )
     def test_settings_of_the_optimizer_that_take_other_bytes(
         self, name: str, value: object, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -487,6 +494,7 @@ def test_a_captured_graph_says_that_it_is_stale() -> None:
         graph(torch.randn(4, 8))
 
 
+@pytest.mark.slow
 def test_one_plan_serves_other_numbers() -> None:
     def loss(model: nn.Module, batch: Any) -> Any:
         return F.cross_entropy(model(batch), torch.tensor([0, 1, 2, 3]), label_smoothing=settings.smoothing)
@@ -500,6 +508,7 @@ def test_one_plan_serves_other_numbers() -> None:
     assert {str(case.steps["only"].plan.order) for case in step._prepared} == {str(step.plan.order)}  # type: ignore[index,union-attr]
 
 
+@pytest.mark.slow
 def test_another_optimizer_setting_is_measured_and_planned_anew() -> None:
     model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -13,6 +13,9 @@ OFTEN = ("convnet", "bert", "homemade", "lstm")
 """A convolution and batch norm, attention and dropout, in-place ops and views, a loop."""
 
 
-def often(names: Iterable[str] = ZOO, always: Iterable[str] = OFTEN) -> list[Any]:
-    """Names as parameters of a test: those in `always` run in `make test`, the others in the slow set."""
-    return [name if name in always else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def often(values: Iterable[Any] = ZOO, always: Iterable[Any] | int = OFTEN) -> list[Any]:
+    """Parameters of a test: those in `always`, or the first so many, run in `make test`, the others in the slow set."""
+    found = list(values)
+    kept = found[:always] if isinstance(always, int) else list(always)
+    rest = [pytest.param(*x if isinstance(x, tuple) else (x,), marks=pytest.mark.slow) for x in found]
+    return [x if x in kept else slow for x, slow in zip(found, rest, strict=True)]

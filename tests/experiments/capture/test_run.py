@@ -15,7 +15,7 @@ MORE_THAN_EAGER = {"llama", "qwen2", "gru"}
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs the allocator shim: no C++ compiler on this machine")
-@pytest.mark.parametrize("name", often(sorted(set(ZOO) - MORE_THAN_EAGER), ["convnet", "lstm"]))
+@pytest.mark.parametrize("name", often(sorted(set(ZOO) - MORE_THAN_EAGER), ["lstm"]))
 def test_peaks(name: str) -> None:
     case = ZOO[name]()
     loss = case.loss or model_loss
