@@ -125,7 +125,12 @@ def test_max_pool1d_of_data_is_contiguous() -> None:
     assert_same(body, [(8,)], (4, 5, 8))
 
 
-@pytest.mark.parametrize("values", [torch.linalg.svdvals, torch.linalg.eigvalsh])
+def nuclear(x: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.matrix_norm(x, "nuc")
+    return norm[..., None]
+
+
+@pytest.mark.parametrize("values", [torch.linalg.svdvals, torch.linalg.eigvalsh, nuclear])
 def test_singular_values_of_data_come_without_vectors(values: Callable[[Tensor], Tensor]) -> None:
     def body(p: list[Tensor], x: Tensor) -> Tensor:
         return (values(x + x.mT) * p[0]).sum()
@@ -171,10 +176,17 @@ def test_what_is_overwritten_in_place_and_read_under_two_names(body: Body) -> No
     assert_same(body, [(40, 40), (40, 40), (40, 16) if body is _slice else (40, 20), (16, 16)], (1,))
 
 
+@pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("layout", often(LAYOUTS, list(LAYOUTS)[:1]))
-def test_one_group_of_channels_is_copied(layout: str) -> None:
+def test_a_shuffle_that_moves_no_channel_is_a_copy(layout: str, groups: int) -> None:
+    """Of as many groups as channels found by fuzzing (seed 31320): its bytes were taken for those of its input."""
+
     def body(p: list[Tensor], x: Tensor) -> Tensor:
-        return F.channel_shuffle(LAYOUTS[layout](p[0] * x), 1).relu().sum()
+        return F.channel_shuffle(LAYOUTS[layout](p[0] * x), groups).relu().sum()
+
+    lone = Small(body, [torch.ones(2, 4, 3, 3)])
+    graph = lowtide.capture(lone, torch.optim.SGD(lone.parameters(), lr=0.1), torch.ones(2, 4, 3, 3))
+    assert not any("channel_shuffle" in op.op for op in graph.ops)
 
     assert_same(body, [(2, 4, 3, 3)], (2, 4, 3, 3), tries=2)
 
@@ -215,15 +227,36 @@ def test_a_view_of_what_was_changed_in_place_can_be_returned() -> None:
     assert list(differences(ours, theirs)) == []
 
 
-def test_a_bilinear_layer_under_autocast_is_refused() -> None:
-    model = nn.Bilinear(3, 3, 2)
+CASTING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "bilinear": lambda p, x: F.bilinear(x, x, p.expand(2, 6, 6)),
+    "affine_grid": lambda p, x: F.affine_grid(p[:2, :3].expand(2, 2, 3), [2, 1, 4, 4], align_corners=True),
+    "pinv": lambda p, x: torch.linalg.pinv(p),
+}
 
-    def loss(m: nn.Module, x: Tensor) -> Any:
+
+@pytest.mark.parametrize("name", CASTING)
+def test_a_kernel_that_casts_inside_is_refused_under_autocast(name: str) -> None:
+    """That of affine_grid found by fuzzing (seed 30870): eager multiplies in bfloat16 there."""
+
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            return m(x, x).float().sum()
+            return CASTING[name](p[0], x).float().sum()
 
-    with pytest.raises(lowtide.CaptureError, match="takes part in autocast"):
-        lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 3), loss)
+    model = Small(body, [torch.eye(6) + 0.1])
+    with pytest.raises(lowtide.CaptureError, match=f"{name}.* takes part in autocast"):
+        lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 6))
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_what_overlaps_is_not_changed_in_place(given: bool) -> None:
+    """Of a batch found by fuzzing (seed 30833)."""
+
+    def body(p: list[Tensor], x: Tensor) -> Tensor:
+        return ((x if given else x * 2).unfold(1, 2, 1).mul_(0.5) * p[0]).sum()
+
+    model = Small(body, [torch.ones(1)])
+    with pytest.raises(lowtide.CaptureError, match=r"test_same_kernels.py:\d+: an op in place .*overlap"):
+        lowtide.capture(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 6))
 
 
 def test_backward_is_outside_of_autocast_that_is_around_the_step() -> None:

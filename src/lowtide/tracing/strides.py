@@ -1,6 +1,7 @@
 """Finds the in-place ops whose out-of-place form would leave its result in other strides, and keeps the strides."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,10 +9,13 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from lowtide.errors import CaptureError
 from lowtide.kernels.draw import DRAWS
 from lowtide.kernels.strides import pure_form
+from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten
+_Marks = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def keep_strides(graph: fx.Graph) -> None:
@@ -26,6 +30,7 @@ def keep_strides(graph: fx.Graph) -> None:
             sharing.setdefault(node.meta["val"].untyped_storage()._cdata, []).append(node)
     given = {node.meta["val"].untyped_storage()._cdata for node in graph.nodes if _is_given(node)}
     for node in list(graph.nodes):
+        _refuse_overlap(node)
         target = _overwritten(node)
         if target is None or not _other_strides(node, target):
             continue
@@ -51,6 +56,27 @@ def keep_strides(graph: fx.Graph) -> None:
                 user.replace_input_with(target, pure)
         graph.erase_node(node)
     graph.lint()
+
+
+def _refuse_overlap(node: fx.Node) -> None:
+    """Refuse to write where several elements of a view are one in memory: what comes of it depends on the order."""
+    if not isinstance(node.target, OpOverload):
+        return
+    for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
+            written: Tensor = value.meta["val"]
+            if torch._debug_has_internal_overlap(written) and _distinct(written) < written.numel():
+                raise CaptureError(
+                    f"{node.meta[ORIGIN].source}: an op in place writes through a view whose elements overlap "
+                    "(unfold, as_strided), which cannot be planned: clone it first, with .clone()"
+                )
+
+
+def _distinct(x: Tensor) -> int:
+    """How many elements of its storage a view covers."""
+    marks = np.zeros(x.untyped_storage().nbytes() // x.element_size(), dtype=bool)
+    _region(marks, x)[...] = True
+    return int(marks.sum())
 
 
 def _is_part(target: fx.Node) -> bool:
@@ -131,9 +157,10 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
     if a.dtype != b.dtype:
         return True
     marks = np.zeros(a.untyped_storage().nbytes() // a.element_size(), dtype=bool)
+    _region(marks, a)[...] = True
+    return bool(_region(marks, b).any())
 
-    def region(x: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
-        return np.lib.stride_tricks.as_strided(marks[x.storage_offset() :], x.shape, x.stride())
 
-    region(a)[...] = True
-    return bool(region(b).any())
+def _region(marks: _Marks, x: Tensor) -> _Marks:
+    """The elements of a storage, marked in `marks`, that a view covers."""
+    return np.lib.stride_tricks.as_strided(marks[x.storage_offset() :], x.shape, x.stride())

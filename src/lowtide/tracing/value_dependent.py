@@ -23,7 +23,8 @@ _EXTREMES: set[Callable[..., Any]] = {
     getattr(owner, name) for owner in (torch, Tensor) for name in ("max", "min", "median", "nanmedian")
 }
 _POOLS: set[Callable[..., Any]] = {torch.max_pool1d, F.max_pool1d}
-_CHEAPER_WITHOUT = _POOLS | {torch.linalg.svdvals, torch.linalg.eigvals, torch.linalg.eigvalsh}
+_SPECTRA = ("svdvals", "eigvals", "eigvalsh", "matrix_norm", "matrix_rank", "cond")
+_CHEAPER_WITHOUT = _POOLS | {getattr(torch.linalg, name) for name in _SPECTRA}
 _FILLS: set[Callable[..., Any]] = {torch.masked_fill, Tensor.masked_fill}
 
 
@@ -36,6 +37,13 @@ class ValueDependent(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _CHEAPER_WITHOUT and not (torch.is_grad_enabled() and _wants_gradient(args[0])):
             return _without_gradient(func, args, kwargs)
+        if func in _CASTING and torch.is_autocast_enabled(args[0].device.type):
+            raise CaptureError(
+                f"{user_line()}: {func.__name__} takes part in autocast inside of its kernel, and a captured one "
+                "cannot: call it with autocast switched off"
+            )
+        if func in _SHUFFLES and (kwargs.get("groups") or args[1]) in (1, args[0].shape[1]):
+            return args[0].clone(memory_format=suggest_memory_format(args[0]))
         if not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func in _PRODUCTS and _wants_gradient(args[0]):
@@ -55,19 +63,12 @@ class ValueDependent(TorchFunctionMode):
                     "autocast it cannot be captured: call it with autocast switched off"
                 )
             return _differentiate(func, args, kwargs, opaque=True)
-        if func in _BILINEAR and torch.is_autocast_enabled(args[0].device.type):
-            raise CaptureError(
-                f"{user_line()}: the kernel of a bilinear layer takes part in autocast, and a captured one cannot: "
-                "call it with autocast switched off"
-            )
-        if func in _SHUFFLES and (kwargs.get("groups") or args[1]) == 1:
-            return args[0].clone(memory_format=suggest_memory_format(args[0]))
         return func(*args, **kwargs)
 
 
-_BILINEAR = {F.bilinear, torch.bilinear}
+_CASTING = {F.bilinear, torch.bilinear, F.affine_grid, torch.affine_grid_generator, torch.linalg.pinv, torch.pinverse}
 _SHUFFLES = {F.channel_shuffle, torch.channel_shuffle}
-"""With one group its meta function gives back what it gets, its kernel a copy."""
+"""With one group, or one for each channel, its meta function gives back what it gets, its kernel a copy."""
 
 
 def refuse_fast_path(module: nn.Module) -> None:
