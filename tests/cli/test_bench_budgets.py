@@ -76,6 +76,7 @@ def test_a_share_that_is_none_is_refused(left: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_startup_is_counted_in_eager_steps(net: str) -> None:
     words = ["bench", "startup", net, "--batch-size", "256", "--budget", "60%", "--steps", "2"]
     result = CliRunner().invoke(app, words)

@@ -128,7 +128,7 @@ def check_against_brute_force(graph: StepGraph) -> None:
     assert found == {s: uses for s, uses in activations.items() if s not in gradients}
 
 
-@pytest.mark.parametrize("name", often())
+@pytest.mark.parametrize("name", often(always=["bert", "resnet"]))
 def test_brute_force_agrees(name: str) -> None:
     case = ZOO[name]()
     graph = lowtide.capture(case.model, torch.optim.Adam(case.model.parameters()), case.batch, case.loss)

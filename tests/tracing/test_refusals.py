@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import lowtide
 from lowtide.errors import CaptureError
+from tests.zoo import often
 
 HERE = r"tests/tracing/test_refusals\.py:\d+"
 
@@ -84,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[[Odd, Tensor], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", often(REFUSED, 8))
 def test_refused_with_the_line(name: str) -> None:
     body, message = REFUSED[name]
     model = Odd(body)
@@ -318,7 +319,7 @@ def test_numpy_arrays_in_a_batch() -> None:
             make(model, torch.optim.SGD(model.parameters()), batch)
 
 
-@pytest.mark.parametrize("make", [lowtide.capture, lowtide.train_step])
+@pytest.mark.parametrize("make", often([lowtide.train_step, lowtide.capture], 1))
 def test_the_line_is_the_users_also_from_train_step(make: Any) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters())

@@ -61,7 +61,7 @@ def test_binary_cross_entropy_with_logits(reduction: str) -> None:
     def body(p: list[Tensor], x: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(x @ p[0], x[:, :5].sigmoid(), reduction=reduction).sum()
 
-    assert_same(body, [(8, 5)], (16, 8), tries=10)
+    assert_same(body, [(8, 5)], (16, 8), tries=6)
 
 
 LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -89,7 +89,7 @@ LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("layer", often(LAYERS, ["glu", "batch_norm", "quantile"]))
+@pytest.mark.parametrize("layer", often(LAYERS, ["batch_norm"]))
 def test_strides_are_those_of_the_kernels(layer: str) -> None:
     """In all layouts, of what comes in and of the gradient."""
     torch.manual_seed(0)
@@ -135,7 +135,7 @@ def test_singular_values_of_data_come_without_vectors(values: Callable[[Tensor],
     def body(p: list[Tensor], x: Tensor) -> Tensor:
         return (values(x + x.mT) * p[0]).sum()
 
-    assert_same(body, [(6,)], (2, 4, 6, 6))
+    assert_same(body, [(6,)], (2, 4, 6, 6), tries=2)
 
 
 def test_affine_grid() -> None:

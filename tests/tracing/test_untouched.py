@@ -109,7 +109,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", often(CHANGES, 7))
+@pytest.mark.parametrize("name", often(CHANGES, 4))
 def test_a_change_is_refused_by_name_and_undone(name: str) -> None:
     how, message = CHANGES[name]
     model = Changes(how)
@@ -127,7 +127,7 @@ def test_a_change_is_refused_by_name_and_undone(name: str) -> None:
     assert not any(isinstance(x, FakeTensor) for x in model.state_dict().values())
 
 
-@pytest.mark.parametrize("name", ["a counter", "a tensor", "a list", "a global list", "a print"])
+@pytest.mark.parametrize("name", often(["a tensor", "a print", "a counter", "a list", "a global list"], 2))
 def test_a_change_that_does_not_matter_is_ignored_and_undone(name: str) -> None:
     model = Changes(CHANGES[name][0])
     before = picture(model)

@@ -23,6 +23,7 @@ from lowtide.training import swap_use
 from lowtide.training.train_step import TrainStep
 from tests.device.swap.files import FaultyFile, SlowFile, disk_full, failing, no_progress
 from tests.equality import Trained, differences, eager_step
+from tests.zoo import often
 
 BUDGET = "60%"
 
@@ -124,7 +125,9 @@ def test_a_slow_disk_makes_the_step_wait_and_never_go_over(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    "fault", [failing(errno.EIO), failing(errno.ENOSPC), no_progress], ids=["error", "disk full", "short write"]
+    "fault",
+    often([failing(errno.EIO), failing(errno.ENOSPC), no_progress], 1),
+    ids=["error", "disk full", "short write"],
 )
 def test_a_write_that_fails_leaves_everything_as_it_was(
     fault: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +255,7 @@ from lowtide.training import swap_use
 from tests.device.swap.files import SlowFile
 from lowtide.device.swap.disk import DiskSpace
 from tests.training.test_swap import batch, swapped
+from tests.zoo import often
 swap_use.measure_copies = lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),)
 swap_use.measure_slowdown = lambda space: 0.0
 swap_use.open_space = lambda tier, device, folder: DiskSpace(SlowFile(folder, 0.2))
@@ -262,6 +266,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_step_it_leaves_no_file(tmp_path: Path) -> None:
     root = str(Path(__file__).parent.parent.parent)
     code = textwrap.dedent(KILLED).format(root=root, folder=str(tmp_path))

@@ -62,7 +62,7 @@ def chains(draw: st.DrawFn) -> Problem:
     return Problem("chain", tuple(storages), tuple(ops))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problem=st.one_of(chains(), training_problems(max_layers=4)), data=st.data())
 def test_never_above_the_optimum(problem: Problem, data: st.DataObject) -> None:
     peak = simulate(problem, problem.program).peak

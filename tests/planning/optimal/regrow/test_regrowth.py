@@ -26,7 +26,7 @@ def _budget(problem: Problem, share: float) -> int:
     return problem.resident_bytes + int(share * room)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problem=st.one_of(problems(), training_problems()), share=st.floats(0.2, 1.0), seed=st.integers(0, 99))
 def test_what_it_calls_best_is_valid_and_fits(problem: Problem, share: float, seed: int) -> None:
     budget = _budget(problem, share)
