@@ -255,7 +255,6 @@ from lowtide.training import swap_use
 from tests.device.swap.files import SlowFile
 from lowtide.device.swap.disk import DiskSpace
 from tests.training.test_swap import batch, swapped
-from tests.zoo import often
 swap_use.measure_copies = lambda space, largest: (TransferSample(2**20, 1e-4, 1e-4),)
 swap_use.measure_slowdown = lambda space: 0.0
 swap_use.open_space = lambda tier, device, folder: DiskSpace(SlowFile(folder, 0.2))
