@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lowtide.errors import ProfileError as ProfileError
     from lowtide.errors import RewriteError as RewriteError
     from lowtide.errors import StaleCapture as StaleCapture
+    from lowtide.fitting.fit import fit as fit
+    from lowtide.fitting.record import Fit as Fit
     from lowtide.graph.step_graph import StepGraph as StepGraph
     from lowtide.planning.policies import BudgetInfeasible as BudgetInfeasible
     from lowtide.profiling.profile import profile as profile
@@ -30,6 +32,7 @@ _PUBLIC = {
     "BudgetInfeasible": "lowtide.planning.policies",
     "CaptureError": "lowtide.errors",
     "EagerMismatch": "lowtide.errors",
+    "Fit": "lowtide.fitting.record",
     "InputError": "lowtide.errors",
     "LowtideError": "lowtide.errors",
     "MissingExtra": "lowtide.errors",
@@ -43,6 +46,7 @@ _PUBLIC = {
     "TrainStep": "lowtide.training.train_step",
     "capture": "lowtide.tracing.capture",
     "check": "lowtide.training.check",
+    "fit": "lowtide.fitting.fit",
     "profile": "lowtide.profiling.profile",
     "train_step": "lowtide.training.train_step",
 }
@@ -51,6 +55,7 @@ __all__ = [
     "BudgetInfeasible",
     "CaptureError",
     "EagerMismatch",
+    "Fit",
     "InputError",
     "LowtideError",
     "MissingExtra",
@@ -64,6 +69,7 @@ __all__ = [
     "TrainStep",
     "capture",
     "check",
+    "fit",
     "profile",
     "train_step",
 ]

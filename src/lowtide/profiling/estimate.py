@@ -1,10 +1,13 @@
-"""What a step would cost, estimated from shapes alone: good enough for a provisional plan, to measure it with."""
+"""What a step would cost, estimated from shapes alone: to plan before anything is measured, or for another device."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from lowtide.graph.liveness import live_bytes
@@ -14,22 +17,47 @@ from lowtide.optimizer.update import describe
 from lowtide.profiling.op_record import op_record
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
 
-_BYTES_PER_MS = 8e6
-_FLOPS_PER_MS = 5e7
-_CALL_MS = 0.005
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast a device is: an op takes the longer of moving its bytes and doing its arithmetic."""
+
+    bytes_per_ms: float
+    flops_per_ms: Mapping[str, float]
+    """By dtype; float32 stands for those that are not named."""
+    start_ms: float
+    """Of every op."""
+
+    def ms(self, moved: int, flops: float, dtype: str) -> float:
+        """Of one op."""
+        rate = self.flops_per_ms.get(dtype, self.flops_per_ms["float32"])
+        return self.start_ms + max(moved / self.bytes_per_ms, flops / rate)
+
+
+A_CPU = Rates(bytes_per_ms=8e6, flops_per_ms={"float32": 5e7}, start_ms=0.005)
+"""Two cores or so: good enough for a provisional plan, to measure the step with."""
+_COUNTED_AS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
+}
+"""The CPU's attention, for which torch has no formula of its own."""
+_GATHERS = {aten.embedding.default, aten.index.Tensor, aten.gather.default, aten.index_select.default}
+"""These read as much as they make, not all of the table."""
 # Workspaces as a share of what an op reads and makes; seen with oneDNN on two models.
 _WORKSPACES = {"convolution": 1.0, "batch_norm_backward": 0.35, "softmax": 0.15}
 
 
-def estimate(graph: StepGraph) -> Profile:
+def estimate(graph: StepGraph, rates: Rates = A_CPU) -> Profile:
     """A profile without a single run."""
     sizes = [storage.bytes for storage in graph.storages]
     live = live_bytes(graph.ops, graph.storages, graph.lifetimes)
-    ops = tuple(_record(graph, op, live[op.rank], sizes) for op in graph.ops)
+    ops = tuple(_record(graph, op, live[op.rank], sizes, rates) for op in graph.ops)
     packs = tuple(
         PackRecord(p.storage, p.kind, p.bytes, ms, ms, pack_workspace_B=sizes[p.storage] // 4, unpack_workspace_B=0)
         for p in graph.packings
-        for ms in [2 * sizes[p.storage] / _BYTES_PER_MS]
+        for ms in [rates.ms(sizes[p.storage] + p.bytes, 0.0, "")]
     )
     return Profile(
         model=type(graph.model).__name__,
@@ -56,13 +84,13 @@ def estimate(graph: StepGraph) -> Profile:
     )
 
 
-def _record(graph: StepGraph, op: Op, live: int, sizes: list[int]) -> OpRecord:
+def _record(graph: StepGraph, op: Op, live: int, sizes: list[int], rates: Rates) -> OpRecord:
     touched = sum(sizes[s] for s in {*op.reads, *op.writes})
     share = next((share for word, share in _WORKSPACES.items() if word in op.op), 0.0)
     return op_record(
         op,
         times=(),
-        runtime_ms=0.0 if op.is_view else _CALL_MS + touched / _BYTES_PER_MS + _flops(op.node) / _FLOPS_PER_MS,
+        runtime_ms=0.0 if op.is_view else rates.ms(_moved(op, touched), _flops(op.node), _dtype(op)),
         live=live,
         workspace=int(share * touched),
         sizes=sizes,
@@ -70,13 +98,39 @@ def _record(graph: StepGraph, op: Op, live: int, sizes: list[int]) -> OpRecord:
     )
 
 
+def _moved(op: Op, touched: int) -> int:
+    """Bytes read and written: of the views that an op gets, not of the storages behind them."""
+    if not isinstance(op.node.target, OpOverload):
+        return touched
+    made = [x for x in pytree.tree_leaves(op.node.meta.get("val")) if isinstance(x, Tensor)]
+    if op.node.target in _GATHERS:
+        return 2 * sum(x.nbytes for x in made)
+    read = [x for node in op.node.all_input_nodes for x in pytree.tree_leaves(node.meta.get("val"))]
+    return sum(min(x.nbytes, x.untyped_storage().nbytes()) for x in (*read, *made) if isinstance(x, Tensor))
+
+
+def _dtype(op: Op) -> str:
+    """In which it computes."""
+    given = [node.meta.get("val") for node in op.node.all_input_nodes]
+    return next((str(x.dtype).removeprefix("torch.") for x in given if isinstance(x, Tensor)), "")
+
+
 def _flops(node: fx.Node) -> float:
-    """By torch's own formulas; 0 for ops that have none."""
-    if not isinstance(node.target, OpOverload) or node.target._overloadpacket not in flop_registry:
+    """By torch's own formulas; 0 for ops that have none. Causal attention leaves half of it out."""
+    if not isinstance(node.target, OpOverload):
+        return 0.0
+    packet = _COUNTED_AS.get(node.target._overloadpacket, node.target._overloadpacket)
+    if packet not in flop_registry:
         return 0.0
 
     def value(argument: fx.Node) -> Any:
         return argument.meta["val"]
 
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
-    return float(flop_registry[node.target._overloadpacket](*args, **kwargs, out_val=node.meta["val"]))
+    if packet is not node.target._overloadpacket:
+        names = [argument.name for argument in node.target._schema.arguments]
+        given = dict(zip(names, args, strict=False)) | kwargs
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        whole = float(flop_registry[packet](*tensors, out_val=node.meta["val"]))
+        return whole / 2 if given.get("is_causal") else whole
+    return float(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))

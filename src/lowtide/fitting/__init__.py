@@ -1,0 +1,1 @@
+"""Will it fit? A step captured without weights, planned for a device that is not here."""

@@ -1,0 +1,104 @@
+"""Devices that a step can be planned for without having them: bytes and rates, each with its source."""
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from lowtide.device.clock import total_memory
+from lowtide.errors import InputError, shown
+from lowtide.profiling.estimate import Rates
+
+HERE = "this machine"
+CONTEXT_B = 1 << 30
+"""What the driver and its libraries take of a GPU before the first tensor; an assumption: half to one and a half."""
+MATMUL_SHARE, BANDWIDTH_SHARE = 0.5, 0.75
+"""Of the rates in the datasheet, what training reaches. An assumption: with these, Llama 3.1 8B on an H100 comes near
+the speed that torchtitan has published; expect a third more or less."""
+START_MS = 0.004
+"""To launch a kernel."""
+_KNOWN_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "link_GB_s", "source"}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is known of a device."""
+
+    key: str
+    name: str
+    memory_B: int
+    usable_B: int
+    """Of it, what tensors can have."""
+    rates: Rates
+    source: str
+
+
+def known_devices() -> dict[str, dict[str, Any]]:
+    """The data file, by name."""
+    text = resources.files("lowtide.fitting").joinpath("devices.json").read_text(encoding="utf-8")
+    devices: dict[str, dict[str, Any]] = json.loads(text)
+    return devices
+
+
+def find_device(name: str) -> Device:
+    """A device by its name, `this machine`, or the path of a JSON file with the same fields as the data file."""
+    if name == HERE:
+        return this_machine()
+    known = known_devices()
+    if name in known:
+        return _device(name, known[name])
+    path = Path(name)
+    if path.suffix != ".json":
+        raise InputError(
+            f"unknown device {shown(name)}: write one of {', '.join(known)}, {HERE!r}, or the path of a .json file "
+            "with the fields of one of them"
+        )
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the device in {shown(name)}: {error}") from None
+    return _device(path.stem, facts)
+
+
+def _device(key: str, facts: Any) -> Device:
+    if not isinstance(facts, dict) or set(facts) != _KNOWN_KEYS:
+        raise InputError(
+            f"the device {shown(key)} must have the fields {', '.join(sorted(_KNOWN_KEYS))}, and no others"
+        )
+    numbers = [facts["memory_MiB"], facts["bandwidth_GB_s"], facts["link_GB_s"], *_rates(facts["tflops"])]
+    if not all(isinstance(x, int | float) and 0 < x < 1e9 for x in numbers) or "float32" not in facts["tflops"]:
+        raise InputError(
+            f"the device {shown(key)} needs numbers above zero for its memory and rates, and tflops of float32 at least"
+        )
+    memory = int(facts["memory_MiB"]) << 20
+    rates = Rates(
+        bytes_per_ms=BANDWIDTH_SHARE * facts["bandwidth_GB_s"] * 1e6,
+        flops_per_ms={dtype: MATMUL_SHARE * rate * 1e9 for dtype, rate in facts["tflops"].items()},
+        start_ms=START_MS,
+    )
+    return Device(key, str(facts["name"]), memory, memory - CONTEXT_B, rates, str(facts["source"]))
+
+
+def _rates(tflops: Any) -> list[Any]:
+    return list(tflops.values()) if isinstance(tflops, dict) else [None]
+
+
+def this_machine() -> Device:
+    """The CPU here: its rates are measured, which takes a second."""
+    memory = total_memory(torch.device("cpu"))
+    big, small = torch.ones(1 << 25), torch.ones(768, 768)
+    copied = min(_seconds(lambda: big.add_(1.0)) for _ in range(5))
+    multiplied = min(_seconds(lambda: small @ small) for _ in range(20))
+    rate = 2 * 768**3 / multiplied / 1e3
+    rates = Rates(bytes_per_ms=2 * big.nbytes / copied / 1e3, flops_per_ms={"float32": rate}, start_ms=0.005)
+    return Device(HERE, HERE, memory, memory, rates, "measured now: one addition in place, one matrix product")
+
+
+def _seconds(work: Any) -> float:
+    begin = perf_counter()
+    work()
+    return perf_counter() - begin

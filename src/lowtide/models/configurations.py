@@ -1,0 +1,133 @@
+"""Models of transformers by name or by their own `config.json`, made for `torch.device("meta")`: no weights at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lowtide.errors import InputError, shown
+from lowtide.extras import need
+from lowtide.models.training import ModelOptions, Training
+
+_LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 128256,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}
+KNOWN: dict[str, dict[str, Any]] = {
+    "llama-3.1-8b": {
+        **_LLAMA,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
+    "llama-3.1-70b": {
+        **_LLAMA,
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    },
+    "qwen2.5-7b": {
+        "model_type": "qwen2",
+        "architectures": ["Qwen2ForCausalLM"],
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    },
+    "mistral-7b": {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 32768,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+    },
+    "gpt2-xl": {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "n_embd": 1600,
+        "n_layer": 48,
+        "n_head": 25,
+        "loss_type": "ForCausalLM",
+    },
+    "vit-l": {
+        "model_type": "vit",
+        "architectures": ["ViTForImageClassification"],
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "image_size": 224,
+        "num_labels": 1000,
+    },
+}
+"""From the published configurations; a test counts their parameters."""
+
+
+def is_configuration(model: str) -> bool:
+    """Is it one of these, or a file of that kind?"""
+    return model in KNOWN or model.endswith(".json")
+
+
+def from_configuration(model: str, batch_size: int, options: ModelOptions) -> Training:
+    """The model and a batch for it."""
+    need("models", model)
+    facts = KNOWN[model] if model in KNOWN else _read(Path(model))
+    import transformers
+
+    architecture = (facts.get("architectures") or [""])[0]
+    kind = getattr(transformers, architecture, None)
+    if kind is None or facts.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise InputError(
+            f"{shown(model)}: transformers {transformers.__version__} knows no architecture {shown(architecture)} of "
+            f"the type {shown(str(facts.get('model_type')))}: write both as transformers names them"
+        )
+    config = transformers.AutoConfig.for_model(**{**facts, "use_cache": False})
+    if options.dropout is not None:
+        raise InputError(f"--dropout does not apply to {model}, whose configuration decides it: leave it out")
+    name = Path(model).parent.name or model if model.endswith(".json") else model
+    if hasattr(config, "image_size"):
+        if options.seq_len is not None:
+            raise InputError(f"--seq-len does not apply to {model}, which takes images: leave it out")
+        size = options.image_size or config.image_size
+        batch = {
+            "pixel_values": torch.ones(batch_size, getattr(config, "num_channels", 3), size, size),
+            "labels": torch.ones(batch_size, dtype=torch.int64),
+        }
+        return Training(name, kind(config), batch)
+    if options.image_size is not None:
+        raise InputError(f"--image-size does not apply to {model}, which takes tokens: leave it out")
+    most: int = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    length = options.seq_len or min(most, 2048)
+    if not 2 <= length <= most:
+        raise InputError(f"{model} takes a --seq-len from 2 to {most}, not {length}")
+    tokens = torch.ones(batch_size, length, dtype=torch.int64)
+    labels = tokens.clone() if "CausalLM" in architecture or "LMHead" in architecture else tokens[:, 0].clone()
+    return Training(name, kind(config), {"input_ids": tokens, "labels": labels})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the configuration {shown(str(path))}: {error}") from None
+    if not isinstance(facts, dict):
+        raise InputError(f"{shown(str(path))} is no configuration: it must be a JSON object, as transformers writes it")
+    return facts

@@ -1,0 +1,39 @@
+"""A model that holds no data (`torch.device("meta")`), made ready for a trace: everything on it has shapes alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import Optimizer
+
+from lowtide.tracing.joint import standing_in
+
+
+@contextmanager
+def with_shapes_alone(model: nn.Module, optimizer: Optimizer | Callable[[nn.Module], Optimizer]) -> Iterator[Optimizer]:
+    """Inside, what `model` and `optimizer` hold on the meta device claims to be on the CPU and takes no bytes.
+
+    An optimizer that refuses the meta device, as fused ones do, is made inside, by a function. Real tensors stay: a
+    trace takes none of them for its own.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    groups = optimizer.param_groups if isinstance(optimizer, Optimizer) else []
+    held = (*model.parameters(), *model.buffers(), *(p for group in groups for p in group["params"]))
+    stand_ins = {id(tensor): _stand_in(tensor, mode) for tensor in {id(x): x for x in held}.values() if tensor.is_meta}
+    before = [list(group["params"]) for group in groups]
+    try:
+        with standing_in(model, stand_ins):
+            for group in groups:
+                group["params"] = [stand_ins.get(id(p), p) for p in group["params"]]
+            yield optimizer if isinstance(optimizer, Optimizer) else optimizer(model)
+    finally:
+        for group, params in zip(groups, before, strict=True):
+            group["params"] = params
+
+
+def _stand_in(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    with mode:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made

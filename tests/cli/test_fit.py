@@ -1,0 +1,61 @@
+"""`lowtide fit` end to end."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lowtide.cli import app
+from lowtide.errors import InputError
+from lowtide.fitting.record import Fit
+
+
+def test_a_table_and_files_for_each_device(tmp_path: Path) -> None:
+    words = ["fit", "mlp", "--device", "h100,rtx4090", "--batch-size", "32", "--out", str(tmp_path / "out")]
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ran.exit_code == 0
+    assert "fits as it is" in ran.output
+    assert "RTX 4090" in ran.output
+    fit = Fit.load(tmp_path / "out" / "rtx4090.json")
+    assert fit.model == "mlp"
+    assert fit.samples == 32
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"{device}.{kind}" for device in ("h100", "rtx4090") for kind in ("json", "png")
+    }
+
+
+def test_what_fits_nowhere_ends_with_exit_code_1() -> None:
+    words = ["fit", "mlp", "--device", "l4", "--budget", "1MiB", "--time-limit", "1"]
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ran.exit_code == 1
+    assert "no: at least" in ran.output
+
+
+@pytest.mark.slow
+def test_eight_billion_parameters_take_no_memory() -> None:
+    words = ["fit", "llama-3.1-8b", "--device", "h100", "--seq-len", "8192", "--dtype", "bf16"]
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ran.exit_code == 0
+    assert "8,030.3 M parameters" in ran.output
+
+
+def test_a_model_that_reads_values_while_it_is_built(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n"
+        "def make(n):\n    m = nn.Linear(3, int(torch.ones(1).sum().item()))\n    return m, torch.ones(n, 3)\n"
+    )
+    with pytest.raises(InputError):
+        CliRunner().invoke(app, ["fit", f"{file}:make", "--device", "l4"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "abacus"], "unknown device 'abacus'"),
+        (["--device", "l4", "--dtype", "int4"], "--dtype must be one"),
+    ],
+)
+def test_bad_options(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        CliRunner().invoke(app, ["fit", "mlp", *words], catch_exceptions=False)
