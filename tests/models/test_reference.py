@@ -27,6 +27,8 @@ def test_the_seed_decides_weights_and_batch() -> None:
         ("resnet152", ModelOptions(image_size=64), 60.19, (2, 3, 64, 64)),
         ("bert-base", ModelOptions(seq_len=16, dropout=0.0), 109.48, (2, 16)),
         ("gpt2", ModelOptions(seq_len=16, dropout=0.0), 124.44, (2, 16)),
+        ("vit-base", ModelOptions(), 86.57, (2, 3, 224, 224)),
+        ("unet", ModelOptions(image_size=32), 7.77, (2, 3, 32, 32)),
     ],
 )
 def test_reference_models_are_the_published_ones(
@@ -35,7 +37,8 @@ def test_reference_models_are_the_published_ones(
     with torch.device("meta"):
         training = build(name, 2, options)
     assert sum(p.numel() for p in training.model.parameters()) / 1e6 == pytest.approx(millions, abs=0.01)
-    assert next(iter(training.batch.values())).shape == shape
+    values = training.batch.values() if isinstance(training.batch, dict) else training.batch
+    assert next(iter(values)).shape == shape
     if options.dropout is not None:
         assert {m.p for m in training.model.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
 
@@ -49,6 +52,8 @@ def test_reference_models_are_the_published_ones(
         ("mlp", 2**31, {}, "below 2"),
         ("mlp", 1, {"dropout": 0.1}, "--dropout does not apply to mlp"),
         ("bert-base", 1, {"image_size": 64}, "--image-size does not apply to bert-base"),
+        ("vit-base", 1, {"image_size": 100}, "patches of 16"),
+        ("unet", 1, {"image_size": 100}, "halves the image four times"),
         ("resnet152", 1, {"seq_len": 64}, "--seq-len does not apply to resnet152"),
         ("resnet152", 1, {"image_size": 16}, "at least 32, not 16"),
         ("bert-base", 1, {"seq_len": 513}, "from 1 to 512, not 513"),

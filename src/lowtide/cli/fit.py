@@ -26,8 +26,9 @@ def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="mlp, resnet152, bert-base, gpt2, llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, mistral-7b, gpt2-xl, "
-            "vit-l, a config.json of transformers, or a function as for `lowtide profile`: path/to/file.py:function."
+            help="mlp, resnet152, bert-base, gpt2, vit-base, unet, llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, "
+            "mistral-7b, gpt2-xl, vit-l, a config.json of transformers, or a function as for `lowtide profile`: "
+            "path/to/file.py:function."
         ),
     ],
     device: Annotated[

@@ -21,14 +21,14 @@ PolicyName = Annotated[str, typer.Option("--policy", metavar="P", help=f"One of 
 Model = Annotated[
     str,
     typer.Argument(
-        help="mlp, resnet152, bert-base, gpt2, or a function of the batch size that returns (model, batch) or "
-        "(model, batch, loss): path/to/file.py:function or package.module:function.",
+        help="mlp, resnet152, bert-base, gpt2, vit-base, unet, or a function of the batch size that returns "
+        "(model, batch) or (model, batch, loss): path/to/file.py:function or package.module:function.",
     ),
 ]
 BatchSize = Annotated[int, typer.Option(help="Samples in the batch.")]
-ImageSize = Annotated[int | None, typer.Option(help="Pixels per side (resnet152; 224).")]
+ImageSize = Annotated[int | None, typer.Option(help="Pixels per side (resnet152, vit-base; 224, unet; 128).")]
 SeqLen = Annotated[int | None, typer.Option(help="Tokens per sample (bert-base, gpt2; 128).")]
-Dropout = Annotated[float | None, typer.Option(help="Dropout share (bert-base, gpt2; 0.1).")]
+Dropout = Annotated[float | None, typer.Option(help="Dropout share (bert-base, gpt2; 0.1, vit-base; 0).")]
 OptimizerName = Annotated[str, typer.Option(help="sgd, momentum, adam, adamw, rmsprop or adagrad.")]
 LearningRate = Annotated[float, typer.Option(help="Learning rate.")]
 Frames = Annotated[int, typer.Option(metavar="N", help="Frames of the picture.")]

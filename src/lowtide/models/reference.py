@@ -88,6 +88,63 @@ def gpt2(batch_size: int, options: ModelOptions) -> Training:
     return Training("gpt2", GPT2LMHeadModel(config), {"input_ids": tokens, "labels": tokens.clone()})
 
 
+def vit_base(batch_size: int, options: ModelOptions) -> Training:
+    """ViT-Base with patches of 16 pixels, 86.6 M parameters."""
+    need("models", "vit-base")
+    from transformers import ViTConfig, ViTForImageClassification
+
+    size = options.image_size or 224
+    if size % 16 or size < 16:
+        raise InputError(f"vit-base cuts the image into patches of 16: --image-size must be a multiple, not {size}")
+    dropout = options.dropout or 0.0
+    config = ViTConfig(
+        image_size=size, num_labels=1000, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
+    batch = {"pixel_values": torch.randn(batch_size, 3, size, size), "labels": torch.randint(1000, (batch_size,))}
+    return Training("vit-base", ViTForImageClassification(config), batch)
+
+
+class UNet(nn.Module):
+    """Down four times and up again, each level joined with the one that it came from."""
+
+    def __init__(self, width: int = 32, classes: int = 8) -> None:
+        super().__init__()
+        sizes = [width * 2**level for level in range(5)]
+        self.down = nn.ModuleList(_twice(a, b) for a, b in zip([3, *sizes], sizes, strict=False))
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(2 * a, a, 2, stride=2) for a in reversed(sizes[:-1]))
+        self.up = nn.ModuleList(_twice(2 * a, a) for a in reversed(sizes[:-1]))
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of every class at every pixel."""
+        levels = []
+        for level, block in enumerate(self.down):
+            x = block(x if level == 0 else nn.functional.max_pool2d(x, 2))
+            levels.append(x)
+        for grow, block, joined in zip(self.grow, self.up, reversed(levels[:-1]), strict=True):
+            x = block(torch.cat([joined, grow(x)], 1))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+def _twice(before: int, after: int) -> nn.Sequential:
+    layers = [
+        layer
+        for channels in (before, after)
+        for layer in (nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
+    ]
+    return nn.Sequential(*layers)
+
+
+def unet(batch_size: int, options: ModelOptions) -> Training:
+    """A U-Net for segmentation, 7.8 M parameters."""
+    size = options.image_size or 128
+    if size % 16 or size < 16:
+        raise InputError(f"unet halves the image four times: --image-size must be a multiple of 16, not {size}")
+    batch = (torch.randn(batch_size, 3, size, size), torch.randint(8, (batch_size, size, size)))
+    return Training("unet", UNet(), batch, _class_loss)
+
+
 def _length(options: ModelOptions, model: str, least: int, most: int) -> int:
     length = options.seq_len or 128
     if not least <= length <= most:
@@ -108,4 +165,6 @@ REFERENCES = {
     "resnet152": Reference(resnet152, ("image_size",)),
     "bert-base": Reference(bert_base, ("seq_len", "dropout")),
     "gpt2": Reference(gpt2, ("seq_len", "dropout")),
+    "vit-base": Reference(vit_base, ("image_size", "dropout")),
+    "unet": Reference(unet, ("image_size",)),
 }
