@@ -54,6 +54,8 @@ def test_a_model_that_reads_values_while_it_is_built(tmp_path: Path) -> None:
     [
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--device", "l4", "--dtype", "int4"], "--dtype must be one"),
+        (["--device", "l4", "--world", "0"], "--world must be at least 1"),
+        (["--device", "l4", "--selective"], "needs a --world"),
     ],
 )
 def test_bad_options(words: list[str], said: str) -> None:

@@ -13,7 +13,7 @@ OWN = {
     "memory_MiB": 8192,
     "bandwidth_GB_s": 100,
     "tflops": {"float32": 1},
-    "link_GB_s": 8,
+    "peer_GB_s": 8,
     "source": "me",
 }
 

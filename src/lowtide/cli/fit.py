@@ -41,6 +41,10 @@ def fit(
     dtype: Annotated[str, typer.Option(help="Of the weights: fp32, bf16 or fp16.")] = "fp32",
     optimizer: OptimizerName = "adamw",
     lr: LearningRate = 1e-3,
+    world: Annotated[int, typer.Option(help="Shard over so many devices (FSDP2); the batch is that of each.")] = 1,
+    selective: Annotated[
+        bool, typer.Option("--selective", help="With --world: as torchtitan's selective checkpointing, not as it is.")
+    ] = False,
     budget: Annotated[str | None, typer.Option(help="Bytes for the step instead of all that the device has.")] = None,
     largest: Annotated[
         bool, typer.Option("--largest", help="Also find the largest batch; takes some minutes.")
@@ -54,6 +58,10 @@ def fit(
     """Say whether a training step fits a device, as it is and with a plan, before the device is there."""
     if dtype not in DTYPES:
         raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if world < 1 or (largest and world > 1):
+        raise InputError("--world must be at least 1, and --largest is for one device")
+    if selective and world == 1:
+        raise InputError("--selective is what people do with FSDP: it needs a --world of 2 or more")
     if out is not None:
         need("reports", "lowtide fit --out")
     import torch
@@ -92,7 +100,9 @@ def fit(
             step = drawn(found.rates, batch_size)
             captured = perf_counter() - begin
             say(f"{found.name}: plan")
-            result = judge(step, found, budget, time_limit=time_limit, captured=captured)
+            result = judge(
+                step, found, budget, world=world, checkpointed=selective, time_limit=time_limit, captured=captured
+            )
             fits.append(replace(result, model=names[-1]))
             if largest:
                 say(f"{found.name}: the largest batch")

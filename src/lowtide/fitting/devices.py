@@ -21,7 +21,7 @@ MATMUL_SHARE, BANDWIDTH_SHARE = 0.5, 0.75
 the speed that torchtitan has published; expect a third more or less."""
 START_MS = 0.004
 """To launch a kernel."""
-_KNOWN_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "link_GB_s", "source"}
+_KNOWN_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "peer_GB_s", "source"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Device:
     usable_B: int
     """Of it, what tensors can have."""
     rates: Rates
+    peer_bytes_per_ms: float
+    """Between two of them, one direction."""
     source: str
 
 
@@ -69,7 +71,7 @@ def _device(key: str, facts: Any) -> Device:
         raise InputError(
             f"the device {shown(key)} must have the fields {', '.join(sorted(_KNOWN_KEYS))}, and no others"
         )
-    numbers = [facts["memory_MiB"], facts["bandwidth_GB_s"], facts["link_GB_s"], *_rates(facts["tflops"])]
+    numbers = [facts["memory_MiB"], facts["bandwidth_GB_s"], facts["peer_GB_s"], *_rates(facts["tflops"])]
     if not all(isinstance(x, int | float) and 0 < x < 1e9 for x in numbers) or "float32" not in facts["tflops"]:
         raise InputError(
             f"the device {shown(key)} needs numbers above zero for its memory and rates, and tflops of float32 at least"
@@ -80,7 +82,15 @@ def _device(key: str, facts: Any) -> Device:
         flops_per_ms={dtype: MATMUL_SHARE * rate * 1e9 for dtype, rate in facts["tflops"].items()},
         start_ms=START_MS,
     )
-    return Device(key, str(facts["name"]), memory, memory - CONTEXT_B, rates, str(facts["source"]))
+    return Device(
+        key,
+        str(facts["name"]),
+        memory,
+        memory - CONTEXT_B,
+        rates,
+        BANDWIDTH_SHARE * facts["peer_GB_s"] * 1e6,
+        str(facts["source"]),
+    )
 
 
 def _rates(tflops: Any) -> list[Any]:
@@ -95,7 +105,9 @@ def this_machine() -> Device:
     multiplied = min(_seconds(lambda: small @ small) for _ in range(20))
     rate = 2 * 768**3 / multiplied / 1e3
     rates = Rates(bytes_per_ms=2 * big.nbytes / copied / 1e3, flops_per_ms={"float32": rate}, start_ms=0.005)
-    return Device(HERE, HERE, memory, memory, rates, "measured now: one addition in place, one matrix product")
+    return Device(
+        HERE, HERE, memory, memory, rates, rates.bytes_per_ms, "measured now: one addition in place, one matrix product"
+    )
 
 
 def _seconds(work: Any) -> float:

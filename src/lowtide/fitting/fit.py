@@ -1,6 +1,6 @@
 """`lowtide.fit`: does a training step fit a device, as it is or with a plan? Nothing is allocated and nothing runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -13,12 +13,15 @@ from torch.utils import _pytree as pytree
 from lowtide.errors import InputError
 from lowtide.fitting.devices import HERE, Device, find_device
 from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit
+from lowtide.fitting.sharding import GATHERED, PIECE, recomputing, selective, shard
 from lowtide.forecast import Forecast
+from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import UpdateForm
-from lowtide.planning.policies import BudgetInfeasible
+from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.profiling.estimate import Rates, estimate
-from lowtide.profiling.problem import StepProblem, problem_of
+from lowtide.profiling.problem import StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.vocabulary import Role
 from lowtide.tracing.capture import trace
 from lowtide.tracing.loss import Loss
@@ -50,6 +53,7 @@ def fit(
     loss: Loss | None = None,
     *,
     device: str = HERE,
+    world: int = 1,
     budget: int | str | None = None,
     time_limit: float = 30.0,
 ) -> Fit:
@@ -57,13 +61,16 @@ def fit(
 
     `model` may be on the meta device (`with torch.device("meta"): ...`), and so may the batch, which then counts as
     ones. `device` is a name of `lowtide/fitting/devices.json`, "this machine", or a file with the same fields.
-    `budget` is bytes, or a share of the step's peak; without one it is what the device leaves to tensors. Bytes are
-    those of the captured step, workspaces estimated; times are estimates.
+    With a `world` of more than one, parameters, gradients and optimizer state are sharded over so many devices as FSDP2
+    does, blocks gathered where they are used; `batch` is then that of one device. `budget` is bytes, or a share of the
+    step's peak; without one it is what the device leaves to tensors. Bytes are those of the captured step, workspaces
+    estimated; times are estimates.
     """
     found = find_device(device)
     begin = perf_counter()
     drawn = sketch(model, optimizer, batch, loss, found.rates)
-    return judge(drawn, found, budget, time_limit=time_limit, captured=perf_counter() - begin)
+    captured = perf_counter() - begin
+    return judge(drawn, found, budget, world=world, time_limit=time_limit, captured=captured)
 
 
 def sketch(
@@ -95,10 +102,27 @@ def with_values(batch: Any) -> Any:
     return pytree.tree_map_only(Tensor, real, batch)
 
 
-def judge(drawn: Sketch, device: Device, budget: int | str | None, *, time_limit: float, captured: float = 0.0) -> Fit:
-    """Does it fit, and what would a plan cost?"""
-    graph, late = drawn.plain.graph, drawn.late
-    timeline = simulate(late.problem, late.problem.program)
+def judge(
+    drawn: Sketch,
+    device: Device,
+    budget: int | str | None,
+    *,
+    time_limit: float,
+    world: int = 1,
+    checkpointed: bool = False,
+    captured: float = 0.0,
+) -> Fit:
+    """Does it fit, and what would a plan cost?
+
+    With `checkpointed` the plan is compared with torchtitan's selective checkpointing; that needs a `world`.
+    """
+    graph, step = drawn.plain.graph, drawn.late
+    order: Sequence[int] = step.problem.program
+    if world != 1:
+        sharded = shard(step, graph, world, device.peer_bytes_per_ms)
+        dropped = selective(sharded, graph) if checkpointed else sharded.gathered
+        step, order = sharded.step, recomputing(sharded, dropped)
+    timeline = simulate(step.problem, order)
     limit = device.usable_B if budget is None else parse_bytes(budget, whole=timeline.peak)
     if limit > device.memory_B:
         raise InputError(f"a budget of {limit} bytes is above the {device.memory_B} of {device.name}: ask for less")
@@ -106,7 +130,8 @@ def judge(drawn: Sketch, device: Device, budget: int | str | None, *, time_limit
     plan, least = None, None
     if timeline.peak > limit:
         try:
-            plan = _planned(drawn, limit, time_limit)
+            alone = world == 1
+            plan = _planned(drawn, limit, time_limit) if alone else _planned_rank(step, timeline, limit, time_limit)
         except BudgetInfeasible as infeasible:
             least = infeasible.floor
     parameters = {id(p): p for p in graph.model.parameters()}
@@ -116,15 +141,16 @@ def judge(drawn: Sketch, device: Device, budget: int | str | None, *, time_limit
         optimizer=drawn.plain.profile.optimizer,
         batch=graph.form.lines,
         samples=drawn.samples,
+        world=world,
         device=device.name,
         source=device.source,
         memory_B=device.memory_B,
         budget_B=limit,
         ops=len(graph.ops),
-        parts=_parts(drawn, late, timeline),
+        parts=_parts(graph, step, timeline),
         peak_B=timeline.peak,
         step_ms=timeline.time,
-        curve=_curve(late, late.problem.program, timeline),
+        curve=_curve(step.problem, order, timeline),
         plan=plan,
         least_B=least,
         seconds=(captured, perf_counter() - begin),
@@ -132,38 +158,54 @@ def judge(drawn: Sketch, device: Device, budget: int | str | None, *, time_limit
 
 
 def _planned(drawn: Sketch, limit: int, time_limit: float) -> PlannedFit:
+    """On one device: as a training step is planned."""
     _, plan = make_plan(drawn.plain, drawn.signs, limit, name="optimal", time_limit=time_limit, say=lambda _: None)
     forecast = Forecast(plan)
-    step = StepProblem(plan.exact, plan.actions, frozenset(), 0, 0, 0)
     return PlannedFit(
         peak_B=forecast.peak,
         step_ms=forecast.timeline.time,
         overhead=forecast.overhead,
         bound=plan.bound,
-        curve=_curve(step, plan.exact_order, forecast.timeline),
+        curve=_curve(plan.exact, plan.exact_order, forecast.timeline),
     )
 
 
-def _curve(step: StepProblem, order: tuple[int, ...], timeline: Timeline) -> tuple[Moment, ...]:
+def _planned_rank(step: StepProblem, usual: Timeline, limit: int, time_limit: float) -> PlannedFit:
+    """On one of several devices; `usual` is what is compared with."""
+    plan = policy("optimal").plan(step.problem, limit, time_limit=time_limit)
+    exact, order = with_states(step, without_idle_runs(step.problem, plan.schedule.ops))
+    timeline = simulate(exact, order)
+    return PlannedFit(
+        peak_B=timeline.peak,
+        step_ms=timeline.time,
+        overhead=timeline.time / usual.time - 1,
+        bound=(1 + plan.bound) * step.problem.base_time / usual.time - 1,
+        curve=_curve(exact, order, timeline),
+    )
+
+
+def _curve(problem: Problem, order: Sequence[int], timeline: Timeline) -> tuple[Moment, ...]:
     """Live bytes over the step, the highest of each of some hundred stretches."""
     width = -(-len(order) // CURVE_POINTS)
     times, now = [], 0.0
     for op in order:
         times.append(now)
-        now += step.problem.times[op]
+        now += problem.times[op]
     return tuple(Moment(times[k], max(timeline.live[k : k + width])) for k in range(0, len(order), width))
 
 
-def _parts(drawn: Sketch, late: StepProblem, timeline: Timeline) -> tuple[FitPart, ...]:
-    """What the peak is made of."""
-    storages = drawn.plain.graph.storages
+def _parts(graph: StepGraph, step: StepProblem, timeline: Timeline) -> tuple[FitPart, ...]:
+    """What the peak is made of. What sharding adds, gathered parameters and gradients of shards, counts as such."""
+    known, storages = graph.storages, step.problem.storages
     sizes = dict.fromkeys(Role, 0)
-    for storage in storages:
-        if storage.resident:
-            sizes[storage.role] += storage.bytes
-    for number, size in timeline.alive:
-        if number < len(storages):
-            sizes[storages[number].role] += size
+    alive = [(s, storages[s].bytes) for s, storage in enumerate(known) if storage.resident]
+    for number, size in (*alive, *timeline.alive):
+        if number < len(known):
+            sizes[known[number].role] += size
+        elif storages[number].name.endswith(GATHERED):
+            sizes[Role.PARAMETER] += size
+        elif storages[number].name.endswith(PIECE):
+            sizes[Role.GRADIENT] += size
     rest = timeline.peak - sum(sizes.values())
     return (*(FitPart(role.value, size) for role, size in sizes.items()), FitPart("workspace", rest))
 

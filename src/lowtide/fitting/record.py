@@ -46,6 +46,8 @@ class Fit(Saved):
     batch: tuple[str, ...]
     samples: int
     """In the batch."""
+    world: int
+    """So many devices, the parameters sharded over them (FSDP2); 1 is one device alone."""
     device: str
     source: str
     """Where the device's figures come from."""
@@ -76,7 +78,7 @@ class Fit(Saved):
 
     @property
     def samples_per_second(self) -> float | None:
-        """With the plan where one is needed; None where nothing fits."""
+        """Of each device, with the plan where one is needed; None where nothing fits."""
         if not self.trains:
             return None
         return 1000 * self.samples / (self.step_ms if self.plan is None else self.plan.step_ms)

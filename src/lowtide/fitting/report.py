@@ -20,7 +20,7 @@ def table(fits: Sequence[Fit], largest: Sequence[tuple[int, int]] = ()) -> Table
     )
     shown.add_column("", style="bold")
     for fit in fits:
-        shown.add_column(fit.device, justify="right")
+        shown.add_column(fit.device if fit.world == 1 else f"{fit.world} x {fit.device}", justify="right")
     for number, part in enumerate(first.parts):
         word = ROLE_WORDS.get(Role(part.what)) if part.what in set(Role) else part.what
         shown.add_row(f"{word}, at the peak", *(format_bytes(fit.parts[number].bytes) for fit in fits))
