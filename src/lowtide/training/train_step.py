@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
+from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
@@ -27,7 +28,7 @@ from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
 from lowtide.training.identity import identity
 from lowtide.training.options import Options
-from lowtide.training.pipeline import StageTimes, plan_steps
+from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, progress_bar
@@ -36,14 +37,12 @@ from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
 from lowtide.units import format_bytes
 from lowtide.watching.guards import Change
-from lowtide.watching.settings import optimizer_settings
+from lowtide.watching.settings import Settings, optimizer_settings
 from lowtide.watching.tracked import Tracked
 from lowtide.watching.values import ANY
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 8
-"""Batch forms and settings whose graphs and plans are kept; the one used longest ago makes room."""
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 
@@ -79,6 +78,7 @@ def train_step(
     swap_dir: str | Path | None = None,
     side_effects: str = "refuse",
     sentinel: bool | int = True,
+    forms: int = 16,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
@@ -96,9 +96,13 @@ def train_step(
     then the change happens in no step. At steps 1, 2, 4, 8 ... 1,024 and then every 1,024 your own forward runs beside
     the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
     `sentinel` is False for never, or a number for every so many steps.
+    A batch of another shape is captured when it comes. Where it runs the same ops, it takes over the decisions of a
+    plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
+    that has cost as much as planning. `forms` is how many shapes and settings are remembered.
     """
     options = Options(
-        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel)
+        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
+        forms=forms,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
@@ -122,7 +126,14 @@ class TrainStep:
         self._swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
         self._done = 0
         """Micro-steps since the parameters last moved."""
+        self._calls = 0
         self._prepared: list[Prepared] = []
+        """The one used longest ago first; it makes room where there are more than `forms`."""
+        self._file = None if plan is None else PlanFile.load(plan)
+        self._budget = options.budget
+        """In bytes once a plan has been made: a share is one of the step that was planned first."""
+        self._planning_seconds = 0.0
+        """What the last capture took that was measured and planned."""
         self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
@@ -138,7 +149,9 @@ class TrainStep:
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         prepared.calls += 1
-        is_checked = self._is_checked(prepared.calls)
+        self._calls += 1
+        # What is taken over is checked at its first step, and then as often as any other step of this training.
+        is_checked = self._is_checked(self._calls if prepared.taken_over and prepared.calls > 1 else prepared.calls)
         undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
         measures = self._meter.free or kind not in prepared.compared
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
@@ -174,6 +187,7 @@ class TrainStep:
                 taken = self._meter.stop()
         self._done = (self._done + 1) % self.options.accumulate
         self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
+        prepared.lost += step.extra_seconds
         self._compare(prepared, kind, complete=complete)
         return result
 
@@ -210,11 +224,11 @@ class TrainStep:
         return self.last.peak
 
     def save_plan(self, path: str | Path) -> None:
-        """Write the plan of the newest batch form, for `train_step(..., plan=path)`."""
-        plans = [step.plan for step in self._newest.steps.values()]
-        if any(plan is None for plan in plans):
+        """Write the plans of all remembered forms of batch, for `train_step(..., plan=path)`."""
+        plans = {prepared.plans[0].step: prepared.plans for prepared in self._prepared if prepared.plans}
+        if not plans:
             raise InputError("there is no plan to save: this step was made without a budget")
-        PlanFile(tuple(plan for plan in plans if plan is not None)).save(Path(path))
+        PlanFile(tuple(plan for each in plans.values() for plan in each)).save(Path(path))
 
     def is_ready_for(self, batch: Any) -> bool:
         """Would the newest graph serve `batch` as things stand, or must the step be captured anew?"""
@@ -306,22 +320,36 @@ class TrainStep:
             mismatch = prepared.mismatch(form, now, batch)
             if mismatch is None:
                 self._refuse_midway(prepared, why)
-                if prepared is not self._newest:
-                    self._prepared.remove(prepared)
-                    self._prepared.append(prepared)
-                    self._newest = prepared
-                return prepared
+                self._newest = self._improved(prepared, batch)
+                self._prepared = [*(p for p in self._prepared if p is not prepared), self._newest]
+                return self._newest
             why = why or mismatch
         assert why is not None
         self._tell(why, form)
         prepared = self._make(batch, None, why)
         self._refuse_midway(prepared, why)
         self._prepared.append(prepared)
-        if len(self._prepared) > REMEMBERED:
-            log.warning("more than %d forms of step are in use: the oldest is forgotten", REMEMBERED)
+        if len(self._prepared) > self.options.forms:
+            log.warning(
+                "more than %d forms of step are in use: the one used longest ago is forgotten; forms= remembers more",
+                self.options.forms,
+            )
             del self._prepared[0]
         self._newest = prepared
         return prepared
+
+    def _improved(self, prepared: Prepared, batch: Any) -> Prepared:
+        """`prepared`, or what measuring and planning make of it once its plans, which were taken over, have cost as
+        much as that will take."""
+        if not prepared.taken_over or self._done or prepared.lost <= self._planning_seconds:
+            return prepared
+        log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
+        try:
+            return self._make(batch, None, alike=False)
+        except BudgetInfeasible as infeasible:  # what runs has been measured too, and it fits
+            log.info("the plan that was taken over stays: %s", infeasible)
+            prepared.lost = float("-inf")
+            return prepared
 
     def _refuse_midway(self, prepared: Prepared, why: Change | None) -> None:
         """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
@@ -363,8 +391,8 @@ class TrainStep:
         log.info("%s is read anew at every step from now on", why.name)
         return traced
 
-    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> Prepared:
-        file = None if saved is None else PlanFile.load(saved)
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None, *, alike: bool = True) -> Prepared:
+        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such."""
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
             times = self._times = StageTimes()
@@ -372,35 +400,73 @@ class TrainStep:
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
             graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
             times.note("capture")
-            if file is not None:
-                steps = self._from_file(traced, graphs, file, saved)
-                self._make_room(steps)
-                return Prepared.of(traced, now, steps, None)
-            if self.options.budget is None:
-                return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
-            same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
-            for prepared in reversed(same):
-                # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
-                again = taken_over(traced, graphs, prepared.steps)
-                if again is not None:
-                    return Prepared.of(traced, now, again, prepared.profile)
-            steps, measured = plan_steps(traced, graphs, self.options, self._swap, bar, times)
-        plans = [step.plan for step in steps.values() if step.plan is not None]
-        if not any(plan.rewritten for plan in plans):
-            log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
-        self._make_room(steps)
-        return Prepared.of(traced, now, steps, measured)
+            prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
+            if prepared is None:
+                steps, source = plan_steps(
+                    traced, graphs, replace(self.options, budget=self._budget), self._swap, bar, times
+                )
+                prepared = Prepared.of(traced, now, steps, source)
+                self._planning_seconds = sum(times.seconds.values())
+        if prepared.plans:
+            self._budget = prepared.plans[0].budget
+            if not any(plan.rewritten for plan in prepared.plans):
+                log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
+            self._make_room(prepared.steps)
+        return prepared
+
+    def _known(
+        self,
+        traced: Traced,
+        graphs: dict[Micro, StepGraph],
+        now: Settings,
+        saved: Path | None,
+        bar: Progress,
+        *,
+        alike: bool,
+    ) -> Prepared | None:
+        """What needs no measuring: saved, without a budget, or like a step that is at hand. None where nothing is."""
+        steps = None if self._file is None else self._from_file(traced, graphs, self._file, saved)
+        if steps is not None:
+            return Prepared.of(traced, now, steps, None)
+        if self._budget is None:
+            return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
+        if not alike:
+            return None
+        same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
+        for prepared in reversed(same):
+            # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
+            steps = taken_over(traced, graphs, prepared.steps)
+            if steps is not None:
+                return Prepared.of(traced, now, steps, prepared.source, taken_over=prepared.taken_over)
+        sources = [c.source for c in same if c.source is not None]
+        if not sources:
+            return None
+        bar.say("plan, as for another shape")
+        others = [c.steps for c in same if c.plans]
+        assert isinstance(self._budget, int), "a plan has been made"
+        steps = plan_alike(
+            traced, graphs, self.options, self._budget, sources[-1], others, self._swap, bar, self._times
+        )
+        if steps is None:
+            return None
+        return Prepared.of(traced, now, steps, sources[-1], taken_over=True)
 
     def _from_file(
-        self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
-    ) -> dict[Micro, Planned]:
-        if len(plans.plans) != len(graphs):
+        self, traced: Traced, graphs: dict[Micro, StepGraph], file: PlanFile, path: Path | None
+    ) -> dict[Micro, Planned] | None:
+        """The plans in `file` for these steps. At the start, when its `path` is given, there must be some."""
+        plans, count = file.plans, len(graphs)
+        if len(plans) % count:
             raise PlanMismatch(
-                f"{path} holds {len(plans.plans)} plans, but accumulate={self.options.accumulate} needs {len(graphs)}"
+                f"{path} holds {len(plans)} plans, but accumulate={self.options.accumulate} needs {count}"
             )
+        forms = [dict(zip(graphs, plans[k : k + count], strict=True)) for k in range(0, len(plans), count)]
+        right = [form for form in forms if all(_is_for(traced, graphs[kind], plan) for kind, plan in form.items())]
+        if not right and path is None:
+            return None
         return {
-            kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
-            for (kind, graph), plan in zip(graphs.items(), plans.plans, strict=True)
+            kind: apply_plan(_variant_of(traced, graphs[kind], plan), plan, where=str(path or "the plan file"))
+            for kind, plan in (right or forms)[-1].items()
         }
 
     def _make_room(self, steps: dict[Micro, Planned]) -> None:
@@ -447,6 +513,7 @@ class TrainStep:
             if kind in prepared.exceeded:
                 return
             prepared.exceeded.add(kind)
+            prepared.lost = float("inf")  # a plan that was taken over is measured and made anew
             log.error(
                 "the step took %s (%d bytes), more than the budget of %d bytes; predicted were %d: unless "
                 "another thread took memory meanwhile, please report this",
@@ -455,13 +522,18 @@ class TrainStep:
                 plan.budget,
                 predicted,
             )
-        elif first and abs(measured / predicted - 1) > TOLERANCE:
+        elif first and not prepared.taken_over and abs(measured / predicted - 1) > TOLERANCE:
             log.warning(
                 "the step took %s, predicted were %s: a difference of %+.1f %%",
                 format_bytes(measured),
                 format_bytes(predicted),
                 100 * (measured / predicted - 1),
             )
+
+
+def _is_for(traced: Traced, graph: StepGraph, plan: StepPlan) -> bool:
+    """Is it the plan of this very step?"""
+    return plan.step.batch == graph.form.lines and plan.step == identity(_variant_of(traced, graph, plan))
 
 
 def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
