@@ -23,6 +23,7 @@ class Options:
     swap_dir: str | Path | None
     side_effects: str
     sentinel: bool | int
+    keep_gradients: bool
     forms: int
     """Of batch and settings, whose graphs and plans are kept."""
 

@@ -5,10 +5,12 @@ not be good, it only has to stay inside the budget, and the ops are measured whi
 what was measured, and its plan is the one that trains.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Micro, UpdateForm
 from lowtide.planning.policies import BudgetInfeasible, policy
@@ -18,6 +20,7 @@ from lowtide.profiling.profile import profile
 from lowtide.profiling.scaled import Basis
 from lowtide.profiling.signs import sign_profiles
 from lowtide.records.profile import Profile
+from lowtide.records.step_plan import StepPlan
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
@@ -26,7 +29,7 @@ from lowtide.training.options import Options
 from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
 from lowtide.training.progress import Progress
 from lowtide.training.swap_use import SwapUse
-from lowtide.units import parse_bytes
+from lowtide.units import format_bytes, parse_bytes
 
 PLANNING_STEPS = 3.0
 """A plan may take as long as this many steps, within reason, where no time limit is given."""
@@ -42,16 +45,20 @@ WORTH = 0.01
 """Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
 
 
+log = logging.getLogger(__name__)
+
+
 class StageTimes:
-    """Seconds by stage."""
+    """Seconds by stage; each is logged with what came of it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._before = perf_counter()
 
-    def note(self, stage: str) -> None:
+    def note(self, stage: str, result: str = "") -> None:
         """A stage has ended."""
         now = perf_counter()
+        log.info("%s: %.1f s%s", stage, now - self._before, result and f", {result}")
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
         self._before = now
 
@@ -78,10 +85,11 @@ def plan_steps(
     signed = _worthwhile_signs(traced, whole)
     seconds = provisional_seconds(whole, wanted.time_limit)
     through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
-    times.note("provisional plan")
+    times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
 
     measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
-    times.note("measure")
+    peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
+    times.note("measure", f"{len(measured.ops)} ops, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
     lanes = swap.lanes(whole)
     if lanes is not None:
@@ -105,7 +113,7 @@ def plan_steps(
             say=bar.planning,
             lanes=lanes,
         )
-        times.note("plan")
+        times.note("plan", told(plan))
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
     return steps, source
@@ -158,15 +166,23 @@ def plan_alike(
             )
         except BudgetInfeasible:
             return None  # by scaled figures, which leave room; measuring decides
-        times.note("plan")
+        times.note("plan", f"{told(plan)}, nothing measured")
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
     return steps
 
 
+def told(plan: StepPlan) -> str:
+    """A plan in half a line."""
+    forecast = Forecast(plan)
+    if not plan.rewritten:
+        return f"everything fits into {format_bytes(plan.budget)} as it is"
+    return f"{format_bytes(forecast.peak)} of {format_bytes(plan.budget)}, {100 * forecast.overhead:+.1f} % time"
+
+
 def _whole(traced: Traced, graphs: Mapping[Micro, StepGraph], wanted: Options) -> StepGraph:
     """The step without accumulation, which is what is measured."""
-    return graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm))
+    return graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm, wanted.keep_gradients))
 
 
 def _variants(

@@ -6,16 +6,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm, describe, is_separable, state_tensors
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
@@ -24,11 +25,12 @@ from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
 from lowtide.tracing.source import user_line
+from lowtide.tracing.wrappers import unwrapped
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
 from lowtide.training.identity import identity
 from lowtide.training.options import Options
-from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps
+from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps, told
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, progress_bar
@@ -78,6 +80,7 @@ def train_step(
     swap_dir: str | Path | None = None,
     side_effects: str = "refuse",
     sentinel: bool | int = True,
+    keep_gradients: bool = False,
     forms: int = 16,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
@@ -86,7 +89,9 @@ def train_step(
     backward, optimizer, gradients cleared. Loss, parameters, buffers and optimizer state are bit for bit those of eager
     training. `budget` is the peak of the whole step, parameters and optimizer state included: bytes, "4GiB", or "60%"
     of what the step takes without a plan; None leaves the step as it is. With `accumulate=k` every call is a
-    micro-step, and the parameters move at every k-th. `clip_grad_norm` clips the norm of all gradients before that.
+    micro-step, and the parameters move at every k-th; `step.flush()` moves them after fewer. `clip_grad_norm` clips
+    the norm of all gradients before that; `step.grad_norm` is what it was (inf measures it and clips nothing).
+    Gradients are dropped as soon as their parameter has moved, unless `keep_gradients` leaves them in `.grad`.
     `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` bounds all planning
     in seconds; by default a plan may take about three steps. `progress` shows a bar; None does where the output is a
     terminal.
@@ -102,6 +107,7 @@ def train_step(
     """
     options = Options(
         *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
+        keep_gradients=keep_gradients,
         forms=forms,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
@@ -114,7 +120,7 @@ class TrainStep:
         self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
     ) -> None:
         self.model = model
-        self.optimizer = optimizer
+        self.optimizer: Optimizer = unwrapped(optimizer)
         self.loss = loss
         self.options = options
         self.last = Measured()
@@ -127,6 +133,7 @@ class TrainStep:
         self._done = 0
         """Micro-steps since the parameters last moved."""
         self._calls = 0
+        self._closed = False
         self._prepared: list[Prepared] = []
         """The one used longest ago first; it makes room where there are more than `forms`."""
         self._file = None if plan is None else PlanFile.load(plan)
@@ -140,12 +147,13 @@ class TrainStep:
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
+        self._refuse_closed()
         refuse_ranks(user_line())
         prepared = self._prepared_for(batch)
         kind = self._kind()
         step = prepared.steps[kind]
         tensors = step.graph.form.tensors(batch)
-        ledger = Ledger(self.optimizer, space=self._swap.space)
+        ledger = Ledger(self.optimizer, [] if step.graph.ending.keep else None, space=self._swap.space)
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         prepared.calls += 1
@@ -164,6 +172,8 @@ class TrainStep:
                 self._meter.start()
                 started = True
             result = step.graph.run(tensors, ledger)
+            for parameter, gradient in ledger.keep or ():
+                parameter.grad = gradient
         except BaseException as error:
             undone = undo is not None and not ledger.moved and not ledger.moving
             if undo is not None and undone:
@@ -190,6 +200,52 @@ class TrainStep:
         prepared.lost += step.extra_seconds
         self._compare(prepared, kind, complete=complete)
         return result
+
+    def flush(self) -> bool:
+        """Move the parameters by the gradients of an incomplete accumulation, as eager's `optimizer.step()` would.
+
+        Says whether there were any; the next call is the first micro-step again.
+        """
+        self._refuse_closed()
+        if not self._done:
+            return False
+        before = self._bytes_in_place(self._graph, ())
+        self._meter.start()
+        try:
+            norm = None
+            if self.options.clip_grad_norm is not None:
+                norm = clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+            self.optimizer.step()
+        finally:
+            self.last = Measured(before + self._meter.stop().peak, None)
+            self._done = 0
+            if not self.options.keep_gradients:
+                self.optimizer.zero_grad(set_to_none=True)
+                self.model.zero_grad(set_to_none=True)
+        self.last.norm = norm
+        return True
+
+    def close(self) -> None:
+        """Give back the graphs and the files that values were swapped to; the step cannot be called any more."""
+        self._swap.close()
+        self._prepared.clear()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise InputError("this step is closed: make a new one with train_step")
+
+    @property
+    def grad_norm(self) -> Tensor | None:
+        """Of all gradients before they were clipped, at the last step that moved the parameters; None where
+        `clip_grad_norm` is not given."""
+        return self.last.norm
 
     @property
     def plan(self) -> StepPlan | None:
@@ -262,6 +318,13 @@ class TrainStep:
 
     def __str__(self) -> str:
         return self.explain()
+
+    def __repr__(self) -> str:
+        what = "no budget" if self.plan is None else told(self.plan)
+        micro = "" if self.options.accumulate == 1 else f", micro-step {self._done} of {self.options.accumulate}"
+        count = len(self._prepared)
+        forms = "closed" if self._closed else f"{count} form{'s' if count > 1 else ''} of batch"
+        return f"TrainStep({type(self.model).__name__}, {describe(self.optimizer)}: {what}{micro}; {forms})"
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         raise TypeError("a TrainStep cannot be copied: copy the model and the optimizer, and make a new one for them")
@@ -398,8 +461,8 @@ class TrainStep:
             times = self._times = StageTimes()
             traced = self._trace(batch, why)
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
-            graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
-            times.note("capture")
+            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
+            times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
             prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
             if prepared is None:
                 steps, source = plan_steps(
@@ -480,8 +543,10 @@ class TrainStep:
             return (Micro.ONLY,)
         return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
 
-    def _clip(self, kind: Micro) -> float | None:
-        return self.options.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
+    def _ending(self, kind: Micro) -> UpdateForm:
+        if not UpdateForm(kind).moves:
+            return UpdateForm(kind)
+        return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
 
     def _shows_progress(self) -> bool:
         import sys
