@@ -12,6 +12,7 @@ from lowtide.cli import (
     bench,
     case,
     fit,
+    doctor,
     frontier,
     largest,
     policies,
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("profile")(profile.profile)
 app.command("train")(train.train)
 app.command("fit")(fit.fit)
+app.command("doctor")(doctor.doctor)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
 app.command("sweep")(sweep.sweep)
