@@ -4,6 +4,7 @@
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make analysis docs/analysis.md and the tables of README.md and docs/results.md from what is under reports/, nothing measured
+# make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    captured steps against eager ones
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-swap      recompute only, swap only and both at four budgets
@@ -12,7 +13,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
+.PHONY: docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -91,6 +92,9 @@ largest: setup
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions
 	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
