@@ -1,9 +1,11 @@
 """`lowtide.train_step`: one call, one training iteration, inside a number of bytes."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
@@ -33,7 +35,7 @@ from lowtide.training.options import Options
 from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps, told
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
-from lowtide.training.progress import Progress, progress_bar
+from lowtide.training.progress import Progress, in_notebook, progress_bar
 from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
 from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
@@ -94,7 +96,7 @@ def train_step(
     Gradients are dropped as soon as their parameter has moved, unless `keep_gradients` leaves them in `.grad`.
     `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` bounds all planning
     in seconds; by default a plan may take about three steps. `progress` shows a bar; None does where the output is a
-    terminal.
+    terminal or a notebook.
     `swap` lets values leave the device where that is cheaper than making them again: "disk" for models on the CPU (in
     `swap_dir`, by default the folder for temporary files), "host" memory for those on a GPU, "auto" for either.
     A forward that changes something in Python is refused; `side_effects="ignore"` says that it does not matter, and
@@ -326,6 +328,11 @@ class TrainStep:
         forms = "closed" if self._closed else f"{count} form{'s' if count > 1 else ''} of batch"
         return f"TrainStep({type(self.model).__name__}, {describe(self.optimizer)}: {what}{micro}; {forms})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the line that says what it is, and the plan behind it."""
+        line, plan = escape(repr(self)), escape(self.explain())
+        return f"<details><summary><code>{line}</code></summary><pre>{plan}</pre></details>"
+
     def __deepcopy__(self, memo: object) -> NoReturn:
         raise TypeError("a TrainStep cannot be copied: copy the model and the optimizer, and make a new one for them")
 
@@ -549,9 +556,8 @@ class TrainStep:
         return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
 
     def _shows_progress(self) -> bool:
-        import sys
-
-        return sys.stderr.isatty() if self.options.progress is None else self.options.progress
+        shown = self.options.progress
+        return (sys.stderr.isatty() or in_notebook()) if shown is None else shown
 
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
