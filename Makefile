@@ -4,7 +4,9 @@
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make analysis docs/analysis.md and the tables of README.md and docs/results.md from what is under reports/, nothing measured
+# make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    captured steps against eager ones
+# make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-swap      recompute only, swap only and both at four budgets
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
@@ -12,7 +14,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 
-.PHONY: setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
+.PHONY: bench-startup docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -92,9 +94,16 @@ analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions
 	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 bench: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
+
+bench-startup: setup
+	$(BIN)/lowtide bench startup resnet152 --batch-size 4 --budget 75% --force --out reports/startup/resnet152
+	$(BIN)/lowtide bench startup bert-base --batch-size 8 --budget 80% --force --out reports/startup/bert-base
 
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152

@@ -10,6 +10,8 @@ from lowtide.cli import app
 from lowtide.errors import InputError
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.budgets.report import COLUMNS
+from lowtide.experiments.startup.record import Startup
+from lowtide.pages.readme import startup_table
 
 MODEL = """
 import torch
@@ -77,8 +79,13 @@ def test_a_share_that_is_none_is_refused(left: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_startup_is_counted_in_eager_steps(net: str) -> None:
-    words = ["bench", "startup", net, "--batch-size", "256", "--budget", "60%", "--steps", "2"]
-    result = CliRunner().invoke(app, words)
+def test_startup_is_counted_in_eager_steps(net: str, tmp_path: Path) -> None:
+    words = ["bench", "startup", net, "--batch-size", "256", "--budget", "60%", "--steps", "2", "--shapes", "2"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "startup" / "net")])
     assert result.exit_code == 0, result.output
+    found = Startup.load(tmp_path / "startup" / "net" / "startup.json")
+    assert [len(shape.later_s) for shape in found.shapes] == [3, 3]
+    assert not any(shape.measured for shape in found.shapes)
+    assert f"| {found.model}, 60% |" in startup_table(tmp_path / "startup")
+    assert "2 other shapes, 0 of them measured" in result.output
     assert all(word in result.output for word in ("capture", "plan", "all: one call of train_step", "eager step"))

@@ -45,6 +45,27 @@ def test_measures_writes_and_tells(
     assert all(name in told for name in (*PROFILE_FILES, PROBLEM))
 
 
+def test_without_a_folder_the_summary_alone(
+    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_main(monkeypatch, "profile", tiny, "--runs", "1") == 0
+    told = capfd.readouterr().out
+    assert "What the peak is made of" in told
+    assert "Written" not in told
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["tiny.py"]
+    assert run_main(monkeypatch, "profile", tiny, "--budget", "60%") == 2
+    assert "give a folder" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["profile", "train"])
+def test_what_is_left_out_hides_no_mistake(
+    command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, command, "no_such_model") == 2
+    assert "no_such_model" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_results_are_not_overwritten_without_force(
     tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

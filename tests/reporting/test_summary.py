@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
@@ -25,6 +26,15 @@ def test_says_what_a_user_wants_to_know() -> None:
         assert part in text
     assert "Largest of 3 activations (3.00 KiB)" in text
     assert "op6" in text.partition("Slowest")[2].splitlines()[2]
+
+
+def test_times_that_say_little_are_called_so() -> None:
+    profile = chain()
+    total = sum(op.runtime_ms for op in profile.ops)
+    steady = replace(profile, step_ms=total, step_spread_ms=0.0)
+    assert "WARNING" not in _shown(steady)
+    assert "plain runs differ by 50%, so the op times say little" in _shown(replace(steady, step_spread_ms=total / 2))
+    assert "the ops add up to -50%" in _shown(replace(steady, step_ms=2 * total))
 
 
 def test_names_are_no_markup_and_stay_on_their_line() -> None:

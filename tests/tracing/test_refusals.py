@@ -211,21 +211,6 @@ def test_models_over_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         distributed.destroy_process_group()
 
 
-class AcceleratedOptimizer(torch.optim.Optimizer):
-    """As accelerate's: an optimizer around another that skips steps while gradients accumulate; no base state."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
-
-
-class LightningOptimizer:
-    """As Lightning's: takes on the class of what it wraps."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-        self.__class__ = type("LightningSGD", (type(self), type(optimizer)), {})
-
-
 class Plain:
     """Anything else that holds an optimizer."""
 
@@ -233,19 +218,11 @@ class Plain:
         self.optimizer = optimizer
 
 
-@pytest.mark.parametrize(
-    ("wrap", "message"),
-    [
-        (AcceleratedOptimizer, r"AcceleratedOptimizer .*give the one inside, optimizer\.optimizer"),
-        (LightningOptimizer, r"LightningSGD .*give the one inside, optimizer\._optimizer"),
-        (Plain, r"Plain .*give the one inside, optimizer\.optimizer"),
-    ],
-)
-def test_optimizers_around_another(wrap: Callable[[torch.optim.Optimizer], Any], message: str) -> None:
+def test_an_optimizer_around_another() -> None:
     model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters())
-    with pytest.raises(CaptureError, match=HERE + ".*" + message):
-        lowtide.capture(model, wrap(optimizer), torch.ones(2, 4))
+    wrapped: Any = Plain(torch.optim.SGD(model.parameters()))
+    with pytest.raises(CaptureError, match=HERE + r".*Plain .*give the one inside, optimizer\.optimizer"):
+        lowtide.capture(model, wrapped, torch.ones(2, 4))
 
 
 class Criterion(nn.Module):

@@ -19,7 +19,6 @@ from lowtide.device.shim import compiler, load_shim
 from lowtide.errors import InputError
 from lowtide.records.step_plan import Act
 from lowtide.tracing.loss import model_loss
-from lowtide.training.train_step import REMEMBERED
 from tests.equality import Trained, differences
 from tests.rewriting.test_rewrite import tiled
 from tests.tracing.test_equal import FORMS, Lookahead
@@ -320,11 +319,11 @@ class TestRealLoops:
     @pytest.mark.slow
     def test_only_so_many_forms_are_remembered(self, caplog: pytest.LogCaptureFixture) -> None:
         case = ZOO["mlp"]()
-        step = lowtide.train_step(case.model, adam(case.model), case.batch, case.loss)
+        step = lowtide.train_step(case.model, adam(case.model), case.batch, case.loss, forms=3)
         with caplog.at_level(logging.WARNING):
-            for size in range(2, REMEMBERED + 4):
+            for size in range(2, 7):
                 step((torch.randn(size, 8), torch.randint(0, 5, (size,))))
-        assert len(step._prepared) == REMEMBERED
+        assert len(step._prepared) == 3
         assert any("forgotten" in record.message for record in caplog.records)
 
     @pytest.mark.parametrize("change", often(["eval", "frozen", "hook", "dropout", "module", "batch norm"], 3))

@@ -11,6 +11,7 @@ from lowtide.cli import (
     animate,
     bench,
     case,
+    doctor,
     fit,
     frontier,
     largest,
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("profile")(profile.profile)
 app.command("train")(train.train)
 app.command("fit")(fit.fit)
+app.command("doctor")(doctor.doctor)
 app.command("schedule")(schedule.schedule)
 app.command("frontier")(frontier.frontier)
 app.command("sweep")(sweep.sweep)

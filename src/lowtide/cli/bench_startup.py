@@ -1,5 +1,7 @@
 """`lowtide bench startup`: how long it takes until a planned step is ready, counted in eager steps."""
 
+from contextlib import nullcontext
+from pathlib import Path
 from statistics import median
 from typing import Annotated
 
@@ -9,6 +11,7 @@ from rich.table import Table
 from lowtide.cli.options import (
     BatchSize,
     Dropout,
+    Force,
     ImageSize,
     LearningRate,
     Model,
@@ -20,8 +23,11 @@ from lowtide.cli.options import (
 from lowtide.cli.output import progress_line, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
+from lowtide.files import results
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
+
+NAME = "startup.json"
 
 
 def startup(
@@ -36,27 +42,45 @@ def startup(
     optimizer: OptimizerName = "adam",
     lr: LearningRate = 1e-3,
     seed: ModelSeed = 0,
+    shapes: Annotated[int, typer.Option(help="Other shapes of batch that then take turns, four steps each.")] = 9,
+    out: Annotated[Path | None, typer.Option(help=f"Folder for {NAME}.")] = None,
+    force: Force = False,
 ) -> None:
-    """Time of capture, profile and plan, and what the guards and the sentinel cost, in seconds and in eager steps."""
+    """Time of capture, profile and plan, of guards and sentinel, and of other shapes, in seconds and in eager steps."""
     parse_bytes(budget, whole=1)
     find_policy(policy)
     if steps < 1:
         raise InputError(f"--steps must be at least 1, not {steps}")
-    with resources_suffice(batch_size), progress_line("bench startup") as say:
+    if shapes < 0:
+        raise InputError(f"--shapes must be at least 0, not {shapes}")
+    with (
+        nullcontext() if out is None else results(out, (NAME,), force=force) as folder,
+        resources_suffice(batch_size),
+        progress_line("bench startup") as say,
+    ):
         say("build")
         from lowtide.experiments.startup.run import measure_startup
         from lowtide.models import ModelOptions, build, make_optimizer
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         made = make_optimizer(optimizer, training.model, lr)
-        found = measure_startup(training, made, budget, policy, steps, say)
-    each = median(found.eager)
+        found = measure_startup(training, made, budget, policy, steps, shapes, say)
+        if folder is not None:
+            found.save(folder / NAME)
+    each = found.eager_step_s
     table = Table("", "seconds", "eager steps", title=f"{found.model}: until a step is planned", box=None)
-    for name, seconds in (found.stages | {"all: one call of train_step": found.whole}).items():
+    stages = {stage.name: stage.seconds for stage in found.stages}
+    for name, seconds in (stages | {"all: one call of train_step": found.whole_s}).items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / each:.1f}")
-    spread = f"{min(found.eager):.2f} s to {max(found.eager):.2f} s"
+    spread = f"{min(found.eager_s):.2f} s to {max(found.eager_s):.2f} s"
     table.add_row(f"eager step, median of {steps}", f"{each:.2f}", spread)
-    guards = median(found.guards)
+    guards = median(found.guards_s)
     table.add_row("before each step: guards, median of 20", f"{guards:.4f}", f"{guards / each:.2%}")
-    table.add_row("beside steps 1, 2, 4, 8 ...: the sentinel", f"{found.sentinel:.2f}", f"{found.sentinel / each:.2f}")
+    table.add_row(
+        "beside steps 1, 2, 4, 8 ...: the sentinel", f"{found.sentinel_s:.2f}", f"{found.sentinel_s / each:.2f}"
+    )
+    if found.shapes:
+        own = sum(shape.measured for shape in found.shapes)
+        name = f"{len(found.shapes)} other shapes, {own} of them measured and planned for themselves"
+        table.add_row(name, f"{found.shapes_s:.2f}", f"{found.shapes_s / each:.1f}")
     wide_console().print(table)

@@ -1,8 +1,9 @@
 """`lowtide profile`: measure one training step and write what was found."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -26,14 +27,18 @@ from lowtide.extras import need
 from lowtide.files import results
 from lowtide.units import parse_bytes
 
+if TYPE_CHECKING:
+    from lowtide.graph.step_graph import StepGraph
+    from lowtide.records.profile import Profile
+
 PROBLEM = "problem.json"
 """What the planner would be given, for `lowtide schedule` and `lowtide frontier`."""
 
 
 def profile(
     model: Model,
-    batch_size: BatchSize,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    batch_size: BatchSize = 8,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and plots; left out: a summary alone.")] = None,
     runs: Annotated[int, typer.Option(help="Measured runs; the median counts.")] = 3,
     warmup: Annotated[int, typer.Option(help="Runs before them that are thrown away.")] = 1,
     image_size: ImageSize = None,
@@ -49,21 +54,24 @@ def profile(
 ) -> None:
     """Measure time and memory of every op of one training step; write tables and plots."""
     need("reports", "lowtide profile")
-    from lowtide.planning.problem_file import save_problem
-    from lowtide.reporting.profile_files import PROFILE_FILES, write_profile_files
+    if out is None and budget is not None:
+        raise InputError("--budget draws a line into the plots of --out: give a folder")
     from lowtide.reporting.summary import summary
 
     if warmup < 1 or runs < 1:
         raise InputError(f"--warmup and --runs must be at least 1, not {warmup} and {runs}")
     if budget is not None:
         parse_bytes(budget, whole=1)  # refuse before the long work
-    names = (*PROFILE_FILES, PROBLEM)
-    with results(out, names, force=force) as folder, resources_suffice(batch_size), _progress() as progress:
+    names = _file_names() if out is not None else ()
+    with (
+        nullcontext() if out is None else results(out, names, force=force) as folder,
+        resources_suffice(batch_size),
+        _progress() as progress,
+    ):
         building = progress.add_task("build and capture", total=2)
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
         from lowtide.models import ModelOptions, build, make_optimizer
-        from lowtide.profiling.problem import problem_of
 
         training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
         progress.advance(building)
@@ -78,18 +86,35 @@ def profile(
         measured = lowtide.profile(graph, warmup=warmup, runs=runs, progress=on_progress)
         measured = replace(measured, model=training.name)
         progress.update(measuring, description="measure")
-        limit = None if budget is None else parse_bytes(budget, whole=measured.peak_B)
-        writing = progress.add_task("write", total=len(names))
-        try:
-            for _ in write_profile_files(measured, folder, budget=limit):
-                progress.advance(writing)
-            save_problem(replace(problem_of(graph, measured).problem, name=training.name), folder / PROBLEM)
-            progress.advance(writing)
-        except OSError as error:  # a full disk
-            raise InputError(f"cannot write into {out}: {error.strerror}") from None
+        if folder is not None:
+            limit = None if budget is None else parse_bytes(budget, whole=measured.peak_B)
+            try:
+                _write(graph, measured, folder, limit, progress)
+            except OSError as error:  # a full disk
+                raise InputError(f"cannot write into {out}: {error.strerror}") from None
     console = wide_console()
     console.print(summary(measured))
-    tell_written(console, out, names)
+    if out is not None:
+        tell_written(console, out, names)
+
+
+def _file_names() -> tuple[str, ...]:
+    from lowtide.reporting.profile_files import PROFILE_FILES
+
+    return (*PROFILE_FILES, PROBLEM)
+
+
+def _write(graph: "StepGraph", measured: "Profile", folder: Path, budget: int | None, progress: Progress) -> None:
+    """All files of a profile."""
+    from lowtide.planning.problem_file import save_problem
+    from lowtide.profiling.problem import problem_of
+    from lowtide.reporting.profile_files import write_profile_files
+
+    writing = progress.add_task("write", total=len(_file_names()))
+    for _ in write_profile_files(measured, folder, budget=budget):
+        progress.advance(writing)
+    save_problem(replace(problem_of(graph, measured).problem, name=measured.model), folder / PROBLEM)
+    progress.advance(writing)
 
 
 def _progress() -> Progress:

@@ -68,8 +68,8 @@ PlanningTime = Annotated[
 
 def train(
     model: Model,
-    batch_size: BatchSize,
-    steps: Annotated[int, typer.Option(metavar="K", help="Training steps.")],
+    batch_size: BatchSize = 8,
+    steps: Annotated[int, typer.Option(metavar="K", help="Training steps.")] = 5,
     budget: Budget = None,
     policy: PolicyName = "optimal",
     compare: Compare = False,

@@ -59,8 +59,8 @@ class StepGraph:
     def __call__(self, batch: Any, *, keep_gradients: bool = False, space: Space | None = None) -> Any:
         """Run one training step on `batch`; returns the detached loss.
 
-        Where the loss function returned a tuple, all of it comes back. With `keep_gradients` every parameter's
-        gradient is left in `.grad`, as eager training leaves it; without, it is dropped once the parameter has moved.
+        Where the loss function returned a tuple or a dict, all of it comes back. With `keep_gradients` the gradients
+        are left in `.grad`, as eager training leaves them; without, each is dropped once its parameter has moved.
         A step that swaps needs a `space`.
         """
         ledger = Ledger(self.optimizer, [] if keep_gradients else None, space=space)
@@ -96,7 +96,8 @@ class StepGraph:
         del loose
         if not self.extra.num_leaves:
             return loss
-        return (loss, *pytree.tree_unflatten(rest, self.extra))
+        beside = pytree.tree_unflatten(rest, self.extra)
+        return {**beside, "loss": loss} if isinstance(beside, dict) else (loss, *beside)
 
     @cached_property
     def program(self) -> Program:
@@ -110,10 +111,19 @@ class StepGraph:
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """The storages that must be alive at the end: those of the graph's outputs."""
+        """The storages that must be alive at the end: those of the graph's outputs, and of gradients that stay."""
         output = next(node for node in self.graph.nodes if node.op == "output")
         names = {node.name for node in output.all_input_nodes}
-        return frozenset(made.storage for op in self.ops for made in op.outputs if made.name in names)
+        kept = {made.storage for op in self.ops for made in op.outputs if made.name in names}
+        return frozenset(kept | self.staying)
+
+    @cached_property
+    def staying(self) -> frozenset[int]:
+        """The storages of gradients that stay when the parameters have moved."""
+        if not self.ending.keep:
+            return frozenset()
+        read = {s for op in self.ops if op.is_update for s in op.reads}
+        return frozenset(s for s in read if not self.storages[s].resident)
 
     @cached_property
     def live_bytes(self) -> list[int]:

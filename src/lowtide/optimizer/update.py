@@ -36,6 +36,8 @@ class UpdateForm:
     micro: Micro = Micro.ONLY
     clip: float | None = None
     """The norm that all gradients together are clipped to before the parameters move."""
+    keep: bool = False
+    """Do the gradients stay when the parameters have moved?"""
 
     @property
     def moves(self) -> bool:

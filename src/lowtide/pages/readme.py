@@ -8,6 +8,7 @@ from lowtide.errors import InputError, shown
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.capture.record import Comparison
 from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.startup.record import Startup
 from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.sweep.record import Sweep
 from lowtide.units import format_bytes
@@ -135,6 +136,27 @@ def sweep_table(folder: Path) -> str:
     return "\n".join([*_SWEEP_HEAD, *rows])
 
 
+_STARTUP_HEAD = (
+    "| | until a step is planned | in eager steps | guards, of a step | the sentinel's forward, of a step "
+    "| other shapes | all of them, in eager steps |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def startup_table(folder: Path) -> str:
+    """What starting and other shapes cost, from the files that `make bench-startup` wrote under `folder`."""
+    rows = []
+    for path in sorted(folder.glob("*/startup.json")):
+        found = Startup.load(path)
+        each = found.eager_step_s
+        rows.append(
+            f"| {found.model}, {found.budget} | {found.whole_s:.0f} s | {found.whole_s / each:.1f} "
+            f"| {median(found.guards_s) / each:.2%} | {found.sentinel_s / each:.2f} "
+            f"| {len(found.shapes)} | {found.shapes_s / each:.1f} |"
+        )
+    return "\n".join([*_STARTUP_HEAD, *rows])
+
+
 def _spread(ratios: list[float]) -> str:
     return f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})"
 
@@ -178,6 +200,7 @@ def with_tables(text: str, reports: Path) -> str:
         "budgets": lambda: budgets_table(reports / "budgets"),
         "swap": lambda: swap_table(reports / "swap"),
         "capture": lambda: cost_table(reports / "bench"),
+        "startup": lambda: startup_table(reports / "startup"),
     }
 
     def written(found: re.Match[str]) -> str:

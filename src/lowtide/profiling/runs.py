@@ -18,7 +18,7 @@ from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
 from lowtide.kernels.swap import Space
-from lowtide.optimizer.update import Ledger, state_tensors, update
+from lowtide.optimizer.update import Kept, Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
 from lowtide.records.profile import InnerOp
 from lowtide.records.vocabulary import Purpose
@@ -59,7 +59,7 @@ def run_op_by_op(
 ) -> OpByOp:
     """One iteration, an op at a time; values die exactly where they die in the program. Swaps go to `space`."""
     measured = OpByOp()
-    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, space=space)
+    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, _keep(graph), space=space)
     output = next(node for node in graph.graph.nodes if node.op == "output")
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
@@ -82,7 +82,7 @@ def run_op_by_op(
 def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> Learned:
     """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
     learned = Learned()
-    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer)
+    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, _keep(graph))
     owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
     ending: dict[int, list[int]] = {}
     for storage, life in graph.lifetimes.items():
@@ -144,8 +144,8 @@ class _Weighed(Ledger):
     the largest of its updates would alone.
     """
 
-    def __init__(self, optimizer: Optimizer, meter: Meter) -> None:
-        super().__init__(optimizer)
+    def __init__(self, optimizer: Optimizer, keep: Kept | None, meter: Meter) -> None:
+        super().__init__(optimizer, keep)
         self._meter = meter
         self._base = 0
         self._peak = 0
@@ -184,7 +184,7 @@ class PlainRun:
 def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> PlainRun:
     """One iteration of the program as it is."""
     inputs = [*graph.residents, *batch]
-    weighed = _Weighed(graph.optimizer, meter)
+    weighed = _Weighed(graph.optimizer, _keep(graph), meter)
     with no_collection(), below_autograd():
         meter.start()
         clock.start()
@@ -193,6 +193,11 @@ def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Me
         peak = weighed.total()
     del out
     return PlainRun(time, peak, tuple(weighed.steps))
+
+
+def _keep(graph: StepGraph) -> Kept | None:
+    """Takes the gradients where they stay."""
+    return [] if graph.ending.keep else None
 
 
 def _inputs(graph: StepGraph, batch: Sequence[Tensor]) -> dict[str, Any]:

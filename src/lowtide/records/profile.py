@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 
 from lowtide.records.codec import Saved
 from lowtide.records.sound import check_profile
 from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Phase, Purpose, Role
+from lowtide.units import format_bytes, format_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,19 @@ class Profile(Saved):
             )
             for (layer, phase), ops in groups.items()
         )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: where the peak is, and the largest activations."""
+        op = self.ops[self.peak_rank]
+        largest = sorted(self.activations, key=lambda a: -a.memory_size_B)[:5]
+        rows = [
+            ("step", f"{format_ms(self.step_ms)}, {len(self.ops):,} ops, {self.model}, {self.optimizer}"),
+            ("peak", f"{format_bytes(self.peak_B)}, of it {format_bytes(self.resident_B)} resident"),
+            ("at", f"{op.name} ({op.module or 'root'}, {op.source})"),
+            *(("activation", f"{format_bytes(a.memory_size_B)}: {a.name} ({a.module}, {a.source})") for a in largest),
+        ]
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+        return f"<table>{cells}</table>"
 
     def check(self) -> None:
         """Every number names something."""

@@ -13,6 +13,8 @@ from lowtide.reporting.style import batch_line, how_measured
 from lowtide.units import format_bytes, format_ms
 
 _ROWS = 8
+LARGE_SPREAD = 0.25
+"""From here on times are not worth much: of plain runs among each other, and of all ops against a plain run."""
 
 
 def summary(profile: Profile) -> Group:
@@ -40,12 +42,23 @@ def _step(profile: Profile) -> Table:
         "step": f"{format_ms(profile.step_ms)}{spread} for a plain run",
         "  op times": f"{format_ms(total)} added up, {ratio:+.1%} ({how_measured(profile)})",
     }
+    if doubt := _doubt(profile, ratio):
+        rows["  WARNING"] = doubt
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(Text(name), Text(value))
     return table
+
+
+def _doubt(profile: Profile, ratio: float) -> str:
+    """Why the op times say little, where they do: the machine was busy, or not always equally fast."""
+    spread = profile.step_spread_ms / profile.step_ms if profile.step_ms else 0.0
+    if spread <= LARGE_SPREAD and abs(ratio) <= LARGE_SPREAD:
+        return ""
+    why = f"plain runs differ by {spread:.0%}" if spread > LARGE_SPREAD else f"the ops add up to {ratio:+.0%}"
+    return f"{why}, so the op times say little, bytes are right: measure again on an idle machine, with more --runs"
 
 
 def _breakdown(profile: Profile) -> Table:

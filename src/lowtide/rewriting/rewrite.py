@@ -318,6 +318,8 @@ def _with_overwriting(ops: Sequence[Op], storages: Sequence[Storage], graph: Ste
     wanted: set[str] = set()
     fx.node.map_arg(results, lambda node: wanted.add(node.name))
     kept = {made.storage for op in ops for made in op.outputs if made.name in wanted}
+    if graph.ending.keep:
+        kept |= {s for op in ops if op.is_update for s in op.reads}
     place = {made.name: made.storage for op in ops for made in op.outputs}
     decided = []
     for op in ops:

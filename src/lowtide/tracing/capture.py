@@ -41,6 +41,7 @@ from lowtide.tracing.settling import has_settled
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
 from lowtide.tracing.strides import keep_strides
+from lowtide.tracing.wrappers import unwrapped
 from lowtide.watching.guards import Guards
 from lowtide.watching.settings import torch_settings
 from lowtide.watching.watcher import Effect, Watcher, may_settle, profiler_waits
@@ -145,6 +146,7 @@ def trace(
 
 
 def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, side_effects: str) -> Traced:
+    optimizer = unwrapped(optimizer)
     refuse_types(model, optimizer, loss)
     form = BatchForm.of(batch)
     refuse_arrays(form)

@@ -17,7 +17,7 @@ from lowtide.errors import CaptureError, LowtideError, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.tracing.known import KnownValues, models_may_look
-from lowtide.tracing.loss import Loss
+from lowtide.tracing.loss import Loss, loss_and_rest
 from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
 from lowtide.tracing.signature import Signature
@@ -155,13 +155,11 @@ def trace_joint(
 
 def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
     """Split what the loss function returned, refusing what cannot be differentiated; `line` is where it was made."""
-    value, rest = returned, ()
-    if isinstance(returned, tuple | list) and returned:
-        value, rest = returned[0], tuple(returned[1:])
+    value, rest = loss_and_rest(returned)
     if not isinstance(value, Tensor):
         raise CaptureError(
-            f"{line}: the loss must be a tensor, alone or first in a tuple, not {type(value).__name__}: "
-            "return it from the loss function"
+            f"{line}: the loss must be a tensor, alone, first in a tuple or as 'loss' in a dict, not "
+            f"{type(value).__name__}: return it from the loss function"
         )
     if value.numel() != 1:
         raise CaptureError(

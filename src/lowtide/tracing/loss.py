@@ -38,6 +38,16 @@ def model_loss(model: nn.Module, batch: Any) -> Any:
     return loss
 
 
+def loss_and_rest(returned: Any) -> tuple[Any, Any]:
+    """The loss in what a loss function returned, and what stands beside it: the rest of a tuple, or a dict in which
+    nothing stands for the loss."""
+    if isinstance(returned, Mapping) and "loss" in returned:
+        return returned["loss"], {key: None if key == "loss" else value for key, value in returned.items()}
+    if isinstance(returned, tuple | list) and returned:
+        return returned[0], tuple(returned[1:])
+    return returned, ()
+
+
 def _called(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], how: str) -> Any:
     """The model's output; where forward takes other arguments than the batch has, an error that says how to go on."""
     try:

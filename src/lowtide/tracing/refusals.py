@@ -21,8 +21,6 @@ from lowtide.tracing.source import short, user_line
 from lowtide.watching.holders import Attributes
 from lowtide.watching.watcher import Effect
 
-_WRAPPERS = {"AcceleratedOptimizer": "optimizer", "LightningOptimizer": "_optimizer", "_FabricOptimizer": "_optimizer"}
-"""Optimizers around another one, by name, which decide themselves when that one steps; with where they hold it."""
 _ONE_PROCESS = "lowtide does not reduce gradients over ranks yet: train the plain model in one process"
 
 
@@ -31,7 +29,6 @@ def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
     where = user_line()
     if not isinstance(model, nn.Module):
         raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
-    _refuse_wrapper(optimizer, where)
     if not isinstance(optimizer, Optimizer):
         raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     refuse_criterion(loss, where)
@@ -83,20 +80,6 @@ def _refuse_parallel(model: nn.Module, where: str) -> None:
     for name, parameter in model.named_parameters():
         if tensor is not None and isinstance(parameter, tensor.DTensor):
             raise CaptureError(f"{where}: {name} is a DTensor, of which each process holds a part: {_ONE_PROCESS}")
-
-
-def _refuse_wrapper(optimizer: object, where: str) -> None:
-    """Refuse an optimizer around another one that decides itself when that one steps."""
-    names = {c.__name__ for c in type(optimizer).__mro__}
-    inside = next((attribute for name, attribute in _WRAPPERS.items() if name in names), None)
-    if inside is None and not isinstance(optimizer, Optimizer):
-        held = (name for name in ("optimizer", "_optimizer") if isinstance(getattr(optimizer, name, None), Optimizer))
-        inside = next(held, None)
-    if inside is not None:
-        raise CaptureError(
-            f"{where}: {type(optimizer).__name__} stands around an optimizer and decides itself when that one steps: "
-            f"give the one inside, optimizer.{inside}"
-        )
 
 
 def refuse_arrays(form: BatchForm) -> None:

@@ -43,4 +43,5 @@ def _without_numbers(value: Any) -> str:
 
 
 def _ending(ending: UpdateForm) -> str:
-    return f"{ending.micro} step" + ("" if ending.clip is None else f", clipped to {ending.clip}")
+    clipped = "" if ending.clip is None else f", clipped to {ending.clip}"
+    return f"{ending.micro} step{clipped}{', gradients kept' if ending.keep else ''}"

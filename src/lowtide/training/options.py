@@ -23,6 +23,9 @@ class Options:
     swap_dir: str | Path | None
     side_effects: str
     sentinel: bool | int
+    keep_gradients: bool
+    forms: int
+    """Of batch and settings, whose graphs and plans are kept."""
 
     def __post_init__(self) -> None:
         if self.budget is not None:
@@ -32,5 +35,7 @@ class Options:
             raise InputError(f"clip_grad_norm must be a number above 0, not {shown(self.clip_grad_norm)}")
         if isinstance(self.accumulate, bool) or not isinstance(self.accumulate, int) or self.accumulate < 1:
             raise InputError(f"accumulate must be a whole number of at least 1, not {shown(self.accumulate)}")
+        if isinstance(self.forms, bool) or not isinstance(self.forms, int) or self.forms < 1:
+            raise InputError(f"forms must be a whole number of at least 1, not {shown(self.forms)}")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit must be a number of seconds above 0, not {shown(self.time_limit)}")

@@ -5,25 +5,31 @@ not be good, it only has to stay inside the budget, and the ops are measured whi
 what was measured, and its plan is the one that trains.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Micro, UpdateForm
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
 from lowtide.profiling.profile import profile
+from lowtide.profiling.scaled import Basis
 from lowtide.profiling.signs import sign_profiles
 from lowtide.records.profile import Profile
+from lowtide.records.step_plan import StepPlan
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
+from lowtide.training.following import are_alike
 from lowtide.training.options import Options
 from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
 from lowtide.training.progress import Progress
 from lowtide.training.swap_use import SwapUse
-from lowtide.units import parse_bytes
+from lowtide.units import format_bytes, parse_bytes
 
 PLANNING_STEPS = 3.0
 """A plan may take as long as this many steps, within reason, where no time limit is given."""
@@ -39,18 +45,30 @@ WORTH = 0.01
 """Share of the bytes above the residents from which ReLU results are worth a second plan, with signs."""
 
 
+log = logging.getLogger(__name__)
+
+
 class StageTimes:
-    """Seconds by stage."""
+    """Seconds by stage; each is logged with what came of it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._before = perf_counter()
 
-    def note(self, stage: str) -> None:
+    def note(self, stage: str, result: str = "") -> None:
         """A stage has ended."""
         now = perf_counter()
+        log.info("%s: %.1f s%s", stage, now - self._before, result and f", {result}")
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._before
         self._before = now
+
+
+@dataclass(frozen=True)
+class Source:
+    """What plans are made from: the measured step without accumulation, and its variant with signs where it has one."""
+
+    plain: Basis
+    signs: Basis | None
 
 
 def plan_steps(
@@ -60,18 +78,18 @@ def plan_steps(
     swap: SwapUse,
     bar: Progress,
     times: StageTimes,
-) -> tuple[dict[Micro, Planned], Profile]:
-    """Every kind of step in `graphs` planned into the budget, and the profile that the plans are made from: of the step
-    without accumulation."""
+) -> tuple[dict[Micro, Planned], Source]:
+    """Every kind of step in `graphs` planned into the budget, and what the plans are made from."""
     assert wanted.budget is not None, "without a budget there is nothing to plan"
-    whole = graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm))
+    whole = _whole(traced, graphs, wanted)
     signed = _worthwhile_signs(traced, whole)
     seconds = provisional_seconds(whole, wanted.time_limit)
     through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
-    times.note("provisional plan")
+    times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
 
     measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
-    times.note("measure")
+    peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
+    times.note("measure", f"{len(measured.ops)} ops, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
     lanes = swap.lanes(whole)
     if lanes is not None:
@@ -82,26 +100,102 @@ def plan_steps(
     if signed is not None:
         measured, with_signs = sign_profiles(measured, signed)
 
-    if wanted.time_limit is None:
-        limit = min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
-    else:
-        limit = (wanted.time_limit - (0.0 if through is None else seconds)) / len(graphs)
+    source = Source(Basis(measured, estimate(whole)), None if signed is None else Basis(with_signs, estimate(signed)))
+    limit = _planning_seconds(measured, wanted, len(graphs), 0.0 if through is None else seconds)
     steps = {}
-    for kind, graph in graphs.items():
-        variant = None if signed is None else Variant(traced.finish(graph.ending, signs=True), with_signs)
+    for kind, (graph, variant) in _variants(traced, graphs, signed).items():
         chosen, plan = make_plan(
             Variant(graph, measured),
-            variant,
+            None if variant is None else Variant(variant, with_signs),
             budget,
             name=wanted.policy,
             time_limit=limit,
             say=bar.planning,
             lanes=lanes,
         )
-        times.note("plan")
+        times.note("plan", told(plan))
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
-    return steps, measured
+    return steps, source
+
+
+def plan_alike(
+    traced: Traced,
+    graphs: Mapping[Micro, StepGraph],
+    wanted: Options,
+    budget: int,
+    source: Source,
+    others: Sequence[Mapping[Micro, Planned]],
+    swap: SwapUse,
+    bar: Progress,
+    times: StageTimes,
+) -> dict[Micro, Planned] | None:
+    """Every kind of step in `graphs` by the decisions of `others`, which are the same step in other shapes.
+
+    Nothing is measured: figures are those of `source`, scaled. Where no decisions fit, the planner works on those
+    figures. None where the ops are others, or where no plan is found.
+    """
+    whole = _whole(traced, graphs, wanted)
+    signed = None if source.signs is None else _worthwhile_signs(traced, whole)
+    variants = _variants(traced, graphs, signed)
+    follow = {
+        kind: [
+            other[kind].plan
+            for other in others
+            if any(v is not None and are_alike(other[kind].captured, v) for v in variants[kind])
+        ]
+        for kind in graphs
+    }
+    if not all(follow.values()):
+        return None
+    measured, lanes = source.plain.scaled(whole), swap.lanes(whole)
+    with_signs = None if signed is None or source.signs is None else source.signs.scaled(signed)
+    limit = _planning_seconds(measured, wanted, len(graphs), 0.0)
+    steps = {}
+    for kind, (graph, variant) in variants.items():
+        try:
+            chosen, plan = make_plan(
+                Variant(graph, measured),
+                None if variant is None or with_signs is None else Variant(variant, with_signs),
+                budget,
+                name=wanted.policy,
+                time_limit=limit,
+                say=bar.planning,
+                lanes=lanes,
+                follow=[plan for plan in follow[kind] if plan is not None],
+            )
+        except BudgetInfeasible:
+            return None  # by scaled figures, which leave room; measuring decides
+        times.note("plan", f"{told(plan)}, nothing measured")
+        steps[kind] = apply_plan(chosen, plan)
+        times.note("rewrite")
+    return steps
+
+
+def told(plan: StepPlan) -> str:
+    """A plan in half a line."""
+    forecast = Forecast(plan)
+    if not plan.rewritten:
+        return f"everything fits into {format_bytes(plan.budget)} as it is"
+    return f"{format_bytes(forecast.peak)} of {format_bytes(plan.budget)}, {100 * forecast.overhead:+.1f} % time"
+
+
+def _whole(traced: Traced, graphs: Mapping[Micro, StepGraph], wanted: Options) -> StepGraph:
+    """The step without accumulation, which is what is measured."""
+    return graphs.get(Micro.ONLY) or traced.finish(UpdateForm(Micro.ONLY, wanted.clip_grad_norm, wanted.keep_gradients))
+
+
+def _variants(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], signed: StepGraph | None
+) -> dict[Micro, tuple[StepGraph, StepGraph | None]]:
+    """Each kind of step, and what it is with signs where these are worthwhile."""
+    return {k: (g, None if signed is None else traced.finish(g.ending, signs=True)) for k, g in graphs.items()}
+
+
+def _planning_seconds(measured: Profile, wanted: Options, kinds: int, spent: float) -> float:
+    if wanted.time_limit is None:
+        return min(60.0, max(5.0, PLANNING_STEPS * measured.step_ms / 1000))
+    return (wanted.time_limit - spent) / kinds
 
 
 def _worthwhile_signs(traced: Traced, whole: StepGraph) -> StepGraph | None:

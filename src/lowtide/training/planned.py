@@ -1,6 +1,6 @@
 """One kind of step made to fit: captured, measured, planned, rewritten, verified."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import make_tables
 from lowtide.optimizer.update import Micro
 from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
+from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
@@ -20,6 +21,7 @@ from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
+from lowtide.training.following import followed
 from lowtide.training.identity import identity
 from lowtide.units import format_bytes
 
@@ -39,6 +41,13 @@ class Planned:
     def predicted_peak(self) -> int | None:
         """Bytes, by the simulator; None without a plan."""
         return None if self.plan is None else Forecast(self.plan).peak
+
+    @cached_property
+    def extra_seconds(self) -> float:
+        """What the plan adds to the captured step, by the simulator."""
+        if self.plan is None or not self.plan.rewritten:
+            return 0.0
+        return max(0.0, Forecast(self.plan).timeline.time - self.plan.base_time) / 1000
 
 
 class BudgetUnreachable(BudgetInfeasible):
@@ -104,11 +113,13 @@ def make_plan(
     say: Say,
     lanes: Lanes | None = None,
     recompute: bool = True,
+    follow: Sequence[StepPlan] = (),
 ) -> tuple[StepGraph, StepPlan]:
     """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
 
     Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
-    With `lanes` values can be swapped; without `recompute` nothing is made again or packed.
+    With `lanes` values can be swapped; without `recompute` nothing is made again or packed. `follow` are plans for
+    other shapes of the same step: where the decisions of one of them fit, nothing is searched.
     """
     late = problem_of(plain.graph, plain.profile, early=False)
     taken = simulate(late.problem, late.problem.program).peak - late.states_B
@@ -119,6 +130,13 @@ def make_plan(
     problems = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, recompute=recompute)) for v in variants]
     base = problems[0][1].problem.base_time
     found: list[tuple[StepGraph, StepPlan]] = []
+    for graph, step in problems if follow else ():
+        more = step.problem.base_time - base
+        for plan in _following(graph, step, follow, name):
+            record = _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more)
+            found += [(graph, record)] if Forecast(record).peak <= budget else []
+    if found:
+        return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
     failed: list[tuple[BudgetInfeasible, StepGraph, StepProblem]] = []
     for graph, step in problems:
         try:
@@ -133,6 +151,17 @@ def make_plan(
         cause.proven = all(other.proven for other, *_ in failed)
         raise BudgetUnreachable(cause, graph, step)
     return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
+
+
+def _following(graph: StepGraph, step: StepProblem, others: Sequence[StepPlan], name: str) -> Iterator[Plan]:
+    """Whatever `others` decide, and nothing but early updates, as plans for `step`; each once, fitting or not."""
+    alike = (followed(plan, step) for plan in others if bool(plan.signs) == bool(graph.signs))
+    orders = {step.problem.program: "only updates run early"}
+    orders |= dict.fromkeys((order for order in alike if order is not None), "decided as for another shape of batch")
+    for order, note in orders.items():
+        timeline = simulate(step.problem, order)
+        schedule = Schedule(order)
+        yield Plan(schedule, name, timeline.peak, timeline.time, timeline.overhead, bound=0.0, seconds=0.0, note=note)
 
 
 def _step_plan(

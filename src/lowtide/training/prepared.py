@@ -6,8 +6,10 @@ from typing import Any
 from lowtide.graph.batch_form import BatchForm
 from lowtide.optimizer.update import Micro
 from lowtide.records.profile import Profile
+from lowtide.records.step_plan import StepPlan
 from lowtide.tracing.capture import Traced
 from lowtide.tracing.lifting import Numbers, numbers_of
+from lowtide.training.pipeline import Source
 from lowtide.training.planned import Planned
 from lowtide.watching.guards import Change, Guards
 from lowtide.watching.settings import Settings, change
@@ -25,7 +27,12 @@ class Prepared:
     gradients: tuple[str, ...]
     """Names of the parameters that get one."""
     steps: dict[Micro, Planned]
-    profile: Profile | None
+    source: Source | None
+    """What was measured for the plans, of this form of batch or, where they are `taken_over`, of another."""
+    taken_over: bool = False
+    """The decisions are those of a plan for another shape."""
+    lost: float = 0.0
+    """Seconds, predicted, that plans which were taken over have cost so far beyond the step as captured."""
     compared: set[Micro] = field(default_factory=set)
     """Kinds of step whose measured peak was held against the predicted one."""
     exceeded: set[Micro] = field(default_factory=set)
@@ -34,11 +41,27 @@ class Prepared:
 
     @classmethod
     def of(
-        cls, traced: Traced, optimizer: Settings, steps: dict[Micro, Planned], profile: Profile | None
+        cls,
+        traced: Traced,
+        optimizer: Settings,
+        steps: dict[Micro, Planned],
+        source: Source | None,
+        *,
+        taken_over: bool = False,
     ) -> "Prepared":
         """What was made of a trace."""
         numbers, freed = numbers_of(traced.graph), _without_example(steps)
-        return cls(traced.form, traced.guards, optimizer, numbers, traced.gradients, freed, profile)
+        return cls(traced.form, traced.guards, optimizer, numbers, traced.gradients, freed, source, taken_over)
+
+    @property
+    def profile(self) -> Profile | None:
+        """What was measured of this form of batch; None where nothing was."""
+        return None if self.source is None or self.taken_over else self.source.plain.measured
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        """Those of all kinds of step; none without a budget."""
+        return tuple(step.plan for step in self.steps.values() if step.plan is not None)
 
     def mismatch(self, form: BatchForm, optimizer: Settings, batch: Any) -> Change | None:
         """Why this is not the one for `batch` now; None where it is."""

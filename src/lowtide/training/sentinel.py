@@ -18,7 +18,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
 from lowtide.optimizer.update import Ledger
 from lowtide.records.vocabulary import Phase
-from lowtide.tracing.loss import Loss
+from lowtide.tracing.loss import Loss, loss_and_rest
 from lowtide.training.undo import Undo
 from lowtide.watching.holders import Holder, TensorForm
 
@@ -49,7 +49,7 @@ def check_schedule(sentinel: bool | int) -> Callable[[int], bool]:
 
 def loss_of(returned: Any) -> Tensor:
     """The loss in what a loss function returned."""
-    value = returned[0] if isinstance(returned, tuple | list) else returned
+    value, _ = loss_and_rest(returned)
     assert isinstance(value, Tensor)
     return value
 

@@ -1,21 +1,25 @@
 """`lowtide.train_step`: one call, one training iteration, inside a number of bytes."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.optimizer.update import Ledger, Micro, UpdateForm, is_separable, state_tensors
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm, describe, is_separable, state_tensors
+from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
@@ -23,27 +27,26 @@ from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss, model_loss
 from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
 from lowtide.tracing.source import user_line
+from lowtide.tracing.wrappers import unwrapped
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
 from lowtide.training.identity import identity
 from lowtide.training.options import Options
-from lowtide.training.pipeline import StageTimes, plan_steps
+from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps, told
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
-from lowtide.training.progress import Progress, progress_bar
+from lowtide.training.progress import Progress, in_notebook, progress_bar
 from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
 from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
 from lowtide.units import format_bytes
 from lowtide.watching.guards import Change
-from lowtide.watching.settings import optimizer_settings
+from lowtide.watching.settings import Settings, optimizer_settings
 from lowtide.watching.tracked import Tracked
 from lowtide.watching.values import ANY
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 8
-"""Batch forms and settings whose graphs and plans are kept; the one used longest ago makes room."""
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 
@@ -79,6 +82,8 @@ def train_step(
     swap_dir: str | Path | None = None,
     side_effects: str = "refuse",
     sentinel: bool | int = True,
+    keep_gradients: bool = False,
+    forms: int = 16,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
@@ -86,19 +91,26 @@ def train_step(
     backward, optimizer, gradients cleared. Loss, parameters, buffers and optimizer state are bit for bit those of eager
     training. `budget` is the peak of the whole step, parameters and optimizer state included: bytes, "4GiB", or "60%"
     of what the step takes without a plan; None leaves the step as it is. With `accumulate=k` every call is a
-    micro-step, and the parameters move at every k-th. `clip_grad_norm` clips the norm of all gradients before that.
+    micro-step, and the parameters move at every k-th; `step.flush()` moves them after fewer. `clip_grad_norm` clips
+    the norm of all gradients before that; `step.grad_norm` is what it was (inf measures it and clips nothing).
+    Gradients are dropped as soon as their parameter has moved, unless `keep_gradients` leaves them in `.grad`.
     `plan` is a file from `step.save_plan(path)`: nothing is measured or planned again. `time_limit` bounds all planning
     in seconds; by default a plan may take about three steps. `progress` shows a bar; None does where the output is a
-    terminal.
+    terminal or a notebook.
     `swap` lets values leave the device where that is cheaper than making them again: "disk" for models on the CPU (in
     `swap_dir`, by default the folder for temporary files), "host" memory for those on a GPU, "auto" for either.
     A forward that changes something in Python is refused; `side_effects="ignore"` says that it does not matter, and
     then the change happens in no step. At steps 1, 2, 4, 8 ... 1,024 and then every 1,024 your own forward runs beside
     the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
     `sentinel` is False for never, or a number for every so many steps.
+    A batch of another shape is captured when it comes. Where it runs the same ops, it takes over the decisions of a
+    plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
+    that has cost as much as planning. `forms` is how many shapes and settings are remembered.
     """
     options = Options(
-        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel)
+        *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
+        keep_gradients=keep_gradients,
+        forms=forms,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
@@ -110,7 +122,7 @@ class TrainStep:
         self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
     ) -> None:
         self.model = model
-        self.optimizer = optimizer
+        self.optimizer: Optimizer = unwrapped(optimizer)
         self.loss = loss
         self.options = options
         self.last = Measured()
@@ -122,23 +134,34 @@ class TrainStep:
         self._swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
         self._done = 0
         """Micro-steps since the parameters last moved."""
+        self._calls = 0
+        self._closed = False
         self._prepared: list[Prepared] = []
+        """The one used longest ago first; it makes room where there are more than `forms`."""
+        self._file = None if plan is None else PlanFile.load(plan)
+        self._budget = options.budget
+        """In bytes once a plan has been made: a share is one of the step that was planned first."""
+        self._planning_seconds = 0.0
+        """What the last capture took that was measured and planned."""
         self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
+        self._refuse_closed()
         refuse_ranks(user_line())
         prepared = self._prepared_for(batch)
         kind = self._kind()
         step = prepared.steps[kind]
         tensors = step.graph.form.tensors(batch)
-        ledger = Ledger(self.optimizer, space=self._swap.space)
+        ledger = Ledger(self.optimizer, [] if step.graph.ending.keep else None, space=self._swap.space)
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         prepared.calls += 1
-        is_checked = self._is_checked(prepared.calls)
+        self._calls += 1
+        # What is taken over is checked at its first step, and then as often as any other step of this training.
+        is_checked = self._is_checked(self._calls if prepared.taken_over and prepared.calls > 1 else prepared.calls)
         undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
         measures = self._meter.free or kind not in prepared.compared
         before = self._bytes_in_place(step.graph, tensors) if measures else 0
@@ -151,6 +174,8 @@ class TrainStep:
                 self._meter.start()
                 started = True
             result = step.graph.run(tensors, ledger)
+            for parameter, gradient in ledger.keep or ():
+                parameter.grad = gradient
         except BaseException as error:
             undone = undo is not None and not ledger.moved and not ledger.moving
             if undo is not None and undone:
@@ -174,8 +199,55 @@ class TrainStep:
                 taken = self._meter.stop()
         self._done = (self._done + 1) % self.options.accumulate
         self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
+        prepared.lost += step.extra_seconds
         self._compare(prepared, kind, complete=complete)
         return result
+
+    def flush(self) -> bool:
+        """Move the parameters by the gradients of an incomplete accumulation, as eager's `optimizer.step()` would.
+
+        Says whether there were any; the next call is the first micro-step again.
+        """
+        self._refuse_closed()
+        if not self._done:
+            return False
+        before = self._bytes_in_place(self._graph, ())
+        self._meter.start()
+        try:
+            norm = None
+            if self.options.clip_grad_norm is not None:
+                norm = clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+            self.optimizer.step()
+        finally:
+            self.last = Measured(before + self._meter.stop().peak, None)
+            self._done = 0
+            if not self.options.keep_gradients:
+                self.optimizer.zero_grad(set_to_none=True)
+                self.model.zero_grad(set_to_none=True)
+        self.last.norm = norm
+        return True
+
+    def close(self) -> None:
+        """Give back the graphs and the files that values were swapped to; the step cannot be called any more."""
+        self._swap.close()
+        self._prepared.clear()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise InputError("this step is closed: make a new one with train_step")
+
+    @property
+    def grad_norm(self) -> Tensor | None:
+        """Of all gradients before they were clipped, at the last step that moved the parameters; None where
+        `clip_grad_norm` is not given."""
+        return self.last.norm
 
     @property
     def plan(self) -> StepPlan | None:
@@ -210,11 +282,11 @@ class TrainStep:
         return self.last.peak
 
     def save_plan(self, path: str | Path) -> None:
-        """Write the plan of the newest batch form, for `train_step(..., plan=path)`."""
-        plans = [step.plan for step in self._newest.steps.values()]
-        if any(plan is None for plan in plans):
+        """Write the plans of all remembered forms of batch, for `train_step(..., plan=path)`."""
+        plans = {prepared.plans[0].step: prepared.plans for prepared in self._prepared if prepared.plans}
+        if not plans:
             raise InputError("there is no plan to save: this step was made without a budget")
-        PlanFile(tuple(plan for plan in plans if plan is not None)).save(Path(path))
+        PlanFile(tuple(plan for each in plans.values() for plan in each)).save(Path(path))
 
     def is_ready_for(self, batch: Any) -> bool:
         """Would the newest graph serve `batch` as things stand, or must the step be captured anew?"""
@@ -248,6 +320,18 @@ class TrainStep:
 
     def __str__(self) -> str:
         return self.explain()
+
+    def __repr__(self) -> str:
+        what = "no budget" if self.plan is None else told(self.plan)
+        micro = "" if self.options.accumulate == 1 else f", micro-step {self._done} of {self.options.accumulate}"
+        count = len(self._prepared)
+        forms = "closed" if self._closed else f"{count} form{'s' if count > 1 else ''} of batch"
+        return f"TrainStep({type(self.model).__name__}, {describe(self.optimizer)}: {what}{micro}; {forms})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the line that says what it is, and the plan behind it."""
+        line, plan = escape(repr(self)), escape(self.explain())
+        return f"<details><summary><code>{line}</code></summary><pre>{plan}</pre></details>"
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         raise TypeError("a TrainStep cannot be copied: copy the model and the optimizer, and make a new one for them")
@@ -306,22 +390,36 @@ class TrainStep:
             mismatch = prepared.mismatch(form, now, batch)
             if mismatch is None:
                 self._refuse_midway(prepared, why)
-                if prepared is not self._newest:
-                    self._prepared.remove(prepared)
-                    self._prepared.append(prepared)
-                    self._newest = prepared
-                return prepared
+                self._newest = self._improved(prepared, batch)
+                self._prepared = [*(p for p in self._prepared if p is not prepared), self._newest]
+                return self._newest
             why = why or mismatch
         assert why is not None
         self._tell(why, form)
         prepared = self._make(batch, None, why)
         self._refuse_midway(prepared, why)
         self._prepared.append(prepared)
-        if len(self._prepared) > REMEMBERED:
-            log.warning("more than %d forms of step are in use: the oldest is forgotten", REMEMBERED)
+        if len(self._prepared) > self.options.forms:
+            log.warning(
+                "more than %d forms of step are in use: the one used longest ago is forgotten; forms= remembers more",
+                self.options.forms,
+            )
             del self._prepared[0]
         self._newest = prepared
         return prepared
+
+    def _improved(self, prepared: Prepared, batch: Any) -> Prepared:
+        """`prepared`, or what measuring and planning make of it once its plans, which were taken over, have cost as
+        much as that will take."""
+        if not prepared.taken_over or self._done or prepared.lost <= self._planning_seconds:
+            return prepared
+        log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
+        try:
+            return self._make(batch, None, alike=False)
+        except BudgetInfeasible as infeasible:  # what runs has been measured too, and it fits
+            log.info("the plan that was taken over stays: %s", infeasible)
+            prepared.lost = float("-inf")
+            return prepared
 
     def _refuse_midway(self, prepared: Prepared, why: Change | None) -> None:
         """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
@@ -363,44 +461,82 @@ class TrainStep:
         log.info("%s is read anew at every step from now on", why.name)
         return traced
 
-    def _make(self, batch: Any, saved: Path | None, why: Change | None = None) -> Prepared:
-        file = None if saved is None else PlanFile.load(saved)
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None, *, alike: bool = True) -> Prepared:
+        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such."""
         with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
             bar.say("capture")
             times = self._times = StageTimes()
             traced = self._trace(batch, why)
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
-            graphs = {kind: traced.finish(UpdateForm(kind, self._clip(kind))) for kind in self._kinds()}
-            times.note("capture")
-            if file is not None:
-                steps = self._from_file(traced, graphs, file, saved)
-                self._make_room(steps)
-                return Prepared.of(traced, now, steps, None)
-            if self.options.budget is None:
-                return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
-            same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
-            for prepared in reversed(same):
-                # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
-                again = taken_over(traced, graphs, prepared.steps)
-                if again is not None:
-                    return Prepared.of(traced, now, again, prepared.profile)
-            steps, measured = plan_steps(traced, graphs, self.options, self._swap, bar, times)
-        plans = [step.plan for step in steps.values() if step.plan is not None]
-        if not any(plan.rewritten for plan in plans):
-            log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
-        self._make_room(steps)
-        return Prepared.of(traced, now, steps, measured)
+            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
+            times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
+            prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
+            if prepared is None:
+                steps, source = plan_steps(
+                    traced, graphs, replace(self.options, budget=self._budget), self._swap, bar, times
+                )
+                prepared = Prepared.of(traced, now, steps, source)
+                self._planning_seconds = sum(times.seconds.values())
+        if prepared.plans:
+            self._budget = prepared.plans[0].budget
+            if not any(plan.rewritten for plan in prepared.plans):
+                log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
+            self._make_room(prepared.steps)
+        return prepared
+
+    def _known(
+        self,
+        traced: Traced,
+        graphs: dict[Micro, StepGraph],
+        now: Settings,
+        saved: Path | None,
+        bar: Progress,
+        *,
+        alike: bool,
+    ) -> Prepared | None:
+        """What needs no measuring: saved, without a budget, or like a step that is at hand. None where nothing is."""
+        steps = None if self._file is None else self._from_file(traced, graphs, self._file, saved)
+        if steps is not None:
+            return Prepared.of(traced, now, steps, None)
+        if self._budget is None:
+            return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
+        if not alike:
+            return None
+        same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
+        for prepared in reversed(same):
+            # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
+            steps = taken_over(traced, graphs, prepared.steps)
+            if steps is not None:
+                return Prepared.of(traced, now, steps, prepared.source, taken_over=prepared.taken_over)
+        sources = [c.source for c in same if c.source is not None]
+        if not sources:
+            return None
+        bar.say("plan, as for another shape")
+        others = [c.steps for c in same if c.plans]
+        assert isinstance(self._budget, int), "a plan has been made"
+        steps = plan_alike(
+            traced, graphs, self.options, self._budget, sources[-1], others, self._swap, bar, self._times
+        )
+        if steps is None:
+            return None
+        return Prepared.of(traced, now, steps, sources[-1], taken_over=True)
 
     def _from_file(
-        self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
-    ) -> dict[Micro, Planned]:
-        if len(plans.plans) != len(graphs):
+        self, traced: Traced, graphs: dict[Micro, StepGraph], file: PlanFile, path: Path | None
+    ) -> dict[Micro, Planned] | None:
+        """The plans in `file` for these steps. At the start, when its `path` is given, there must be some."""
+        plans, count = file.plans, len(graphs)
+        if len(plans) % count:
             raise PlanMismatch(
-                f"{path} holds {len(plans.plans)} plans, but accumulate={self.options.accumulate} needs {len(graphs)}"
+                f"{path} holds {len(plans)} plans, but accumulate={self.options.accumulate} needs {count}"
             )
+        forms = [dict(zip(graphs, plans[k : k + count], strict=True)) for k in range(0, len(plans), count)]
+        right = [form for form in forms if all(_is_for(traced, graphs[kind], plan) for kind, plan in form.items())]
+        if not right and path is None:
+            return None
         return {
-            kind: apply_plan(_variant_of(traced, graph, plan), plan, where=str(path))
-            for (kind, graph), plan in zip(graphs.items(), plans.plans, strict=True)
+            kind: apply_plan(_variant_of(traced, graphs[kind], plan), plan, where=str(path or "the plan file"))
+            for kind, plan in (right or forms)[-1].items()
         }
 
     def _make_room(self, steps: dict[Micro, Planned]) -> None:
@@ -414,13 +550,14 @@ class TrainStep:
             return (Micro.ONLY,)
         return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
 
-    def _clip(self, kind: Micro) -> float | None:
-        return self.options.clip_grad_norm if kind in (Micro.ONLY, Micro.LAST) else None
+    def _ending(self, kind: Micro) -> UpdateForm:
+        if not UpdateForm(kind).moves:
+            return UpdateForm(kind)
+        return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
 
     def _shows_progress(self) -> bool:
-        import sys
-
-        return sys.stderr.isatty() if self.options.progress is None else self.options.progress
+        shown = self.options.progress
+        return (sys.stderr.isatty() or in_notebook()) if shown is None else shown
 
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
@@ -447,6 +584,7 @@ class TrainStep:
             if kind in prepared.exceeded:
                 return
             prepared.exceeded.add(kind)
+            prepared.lost = float("inf")  # a plan that was taken over is measured and made anew
             log.error(
                 "the step took %s (%d bytes), more than the budget of %d bytes; predicted were %d: unless "
                 "another thread took memory meanwhile, please report this",
@@ -455,13 +593,18 @@ class TrainStep:
                 plan.budget,
                 predicted,
             )
-        elif first and abs(measured / predicted - 1) > TOLERANCE:
+        elif first and not prepared.taken_over and abs(measured / predicted - 1) > TOLERANCE:
             log.warning(
                 "the step took %s, predicted were %s: a difference of %+.1f %%",
                 format_bytes(measured),
                 format_bytes(predicted),
                 100 * (measured / predicted - 1),
             )
+
+
+def _is_for(traced: Traced, graph: StepGraph, plan: StepPlan) -> bool:
+    """Is it the plan of this very step?"""
+    return plan.step.batch == graph.form.lines and plan.step == identity(_variant_of(traced, graph, plan))
 
 
 def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:

@@ -212,7 +212,7 @@ class Incumbent:
             return False
         self.over(pruned)
         self.order, self.extra = pruned, self.extra_of(pruned)
-        self.progress(f"{100 * self.extra / (self.view.problem.base_time or 1):.3f} % by {source}")
+        self.progress(f"the best so far takes {100 * self.extra / (self.view.problem.base_time or 1):.2f} % more time")
         return True
 
     def raise_bound(self, bound: float) -> None:

@@ -1,0 +1,38 @@
+"""The decisions of a plan taken over for a step of the same ops in another shape."""
+
+from lowtide.graph.step_graph import StepGraph
+from lowtide.profiling.problem import StepProblem
+from lowtide.records.step_plan import Act, StepPlan
+
+
+def are_alike(one: StepGraph, other: StepGraph) -> bool:
+    """Do both run the same ops on the same storages, whatever their shapes? Then ranks and storages correspond."""
+    return len(one.ops) == len(other.ops) and all(
+        (a.name, a.op, a.reads, a.writes, a.makes) == (b.name, b.op, b.reads, b.writes, b.makes)
+        for a, b in zip(one.ops, other.ops, strict=True)
+    )
+
+
+def followed(plan: StepPlan, step: StepProblem) -> tuple[int, ...] | None:
+    """The order of `plan` in `step`, whose graph is like the plan's; None where it uses what `step` does not have.
+
+    Parameters may be grouped differently there: each group moves right behind the op that it stands behind.
+    """
+    place = {(a.act, a.ranks, a.storage): o for o, a in enumerate(step.actions) if a.act is not Act.UPDATE}
+    program = list(step.problem.program)
+    order: list[int] = []
+    done = 0
+    for o in plan.order:
+        action = plan.actions[o]
+        if action.act is Act.UPDATE:
+            continue
+        found = place.get((action.act, action.ranks, action.storage))
+        if found is None:
+            return None
+        order.append(found)
+        if done < len(program) and found == program[done]:
+            done += 1
+            while done < len(program) and step.actions[program[done]].act is Act.UPDATE:
+                order.append(program[done])
+                done += 1
+    return tuple(order)
