@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lowtide.device.arena import Layout, StepCounts, arena_for, describe
+from lowtide.device.limit import give_back, trim
 from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
@@ -126,6 +128,7 @@ class TrainStep:
         self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
+        self._arena = arena_for(self._graph.device)
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
@@ -150,7 +153,8 @@ class TrainStep:
             if measures:
                 self._meter.start()
                 started = True
-            result = step.graph.run(tensors, ledger)
+            with self._in_arena(prepared.layouts[kind], usual=complete):
+                result = step.graph.run(tensors, ledger)
         except BaseException as error:
             undone = undo is not None and not ledger.moved and not ledger.moving
             if undo is not None and undone:
@@ -209,6 +213,17 @@ class TrainStep:
         """Bytes at the peak of the last step, by the allocator."""
         return self.last.peak
 
+    @property
+    def arena_bytes(self) -> int | None:
+        """Bytes of the one piece of memory that the steps' tensors lie in; 0 until a whole step has been recorded.
+        None where there is none: on CUDA, and without a C++ compiler."""
+        return None if self._arena is None else self._arena.bytes
+
+    @property
+    def allocations(self) -> StepCounts | None:
+        """What the last step's allocations were, planned and not; None where it did not run at planned addresses."""
+        return None if self._arena is None else self._arena.last
+
     def save_plan(self, path: str | Path) -> None:
         """Write the plan of the newest batch form, for `train_step(..., plan=path)`."""
         plans = [step.plan for step in self._newest.steps.values()]
@@ -242,9 +257,12 @@ class TrainStep:
         """The plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
         from lowtide.reporting.explain import explain
 
+        kind = Micro.ONLY if self.options.accumulate == 1 else Micro.LAST
+        addresses = describe(self._graph.device, self._arena, self._newest.layouts[kind])
         if self.plan is None:
-            return f"{type(self.model).__name__} trains as captured: no budget was given.\n"
-        return explain(self.plan, measured_peak=self.measured_peak)
+            name = type(self.model).__name__
+            return f"{name} trains as captured: no budget was given.\nIts tensors lie {addresses}.\n"
+        return explain(self.plan, measured_peak=self.measured_peak, addresses=addresses)
 
     def __str__(self) -> str:
         return self.explain()
@@ -271,6 +289,9 @@ class TrainStep:
             return Micro.FIRST
         return Micro.LAST if self._done == self.options.accumulate - 1 else Micro.NEXT
 
+    def _in_arena(self, layout: Layout, *, usual: bool) -> AbstractContextManager[None]:
+        return nullcontext() if self._arena is None else self._arena.step(layout, usual=usual)
+
     def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
         """The loss by the user's own code, with what that took.
 
@@ -278,6 +299,8 @@ class TrainStep:
         """
         before, start = self._bytes_in_place(step.graph, step.graph.form.tensors(batch)), perf_counter()
         measures = self._meter.free
+        if self._arena is not None:
+            self._arena.release()  # both at once would take more than the budget
         if measures:
             self._meter.start()
         try:
@@ -286,6 +309,9 @@ class TrainStep:
             return error
         finally:
             taken = self._meter.stop() if measures else None
+            if self._arena is not None:
+                trim()
+                self._arena.touch()
             self.checks.checks += 1
             self.checks.seconds += perf_counter() - start
             if taken is not None:
@@ -389,7 +415,10 @@ class TrainStep:
         if not any(plan.rewritten for plan in plans):
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
         self._make_room(steps)
-        return Prepared.of(traced, now, steps, measured)
+        prepared = Prepared.of(traced, now, steps, measured)
+        del traced, graphs, steps, same
+        give_back()  # what planning and measuring took
+        return prepared
 
     def _from_file(
         self, traced: Traced, graphs: dict[Micro, StepGraph], plans: PlanFile, path: Path | None
