@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from lowtide.device import arena as arenas
 from lowtide.device import shim
 from lowtide.device.arena import Arena, Layout, StepCounts, arena_for
-from lowtide.device.limit import give_back
+from lowtide.device.limit import give_back, process_bytes
 from lowtide.device.meter import ShimMeter
 
 pytestmark = pytest.mark.skipif(shim.compiler() is None, reason="no C++ compiler on this machine")
@@ -275,9 +275,12 @@ def test_pages_can_be_given_back_between_steps() -> None:
     size = 64 * 2**20
     script = [("+", size), ("-", 0)]
     arena, layout = trained(script)
-    there = mapped_bytes()
+    there, limited = mapped_bytes(), process_bytes()
     give_back()
     assert mapped_bytes() < there - size // 2
+    assert process_bytes() <= limited - size, "they count towards no limit either"
+    assert by_plan(arena, layout, script).placed == 1, "a step takes them as it needs them"
+    arena.release()
     arena.touch()
     assert mapped_bytes() > there - size // 2
     assert by_plan(arena, layout, script).placed == 1

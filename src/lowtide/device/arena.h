@@ -118,17 +118,17 @@ class Arena {
     arena->touch();
     return arena;
   }
-  // Every page is there from now on.
+  // Every page is there from now on, if the system has them.
   void touch() {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     std::lock_guard<std::mutex> guard(lock_);
-    if (!live_.empty()) return;
+    if (!live_.empty() || !come_back()) return;
     for (size_t at = 0; at < size_; at += page) base_[at] = 0;
   }
   // The address at `offset`, if these bytes are free and inside.
   void* take(size_t offset, size_t bytes) {
     std::lock_guard<std::mutex> guard(lock_);
-    if (offset + bytes > size_) return nullptr;
+    if (offset + bytes > size_ || !come_back()) return nullptr;
     auto after = live_.lower_bound(offset);
     if (after != live_.end() && after->first < offset + bytes) return nullptr;
     if (after != live_.begin()) {
@@ -160,10 +160,13 @@ class Arena {
     closed_ = true;
     unmap_when_over();
   }
-  // Free pages go to the system; the next step touches them anew. Nothing where something lives here.
+  // The pages go to the system until they are touched or used; nothing where something lives here. The addresses stay
+  // ours, but count towards no limit on the process meanwhile.
   void release_pages() {
     std::lock_guard<std::mutex> guard(lock_);
-    if (live_.empty() && !busy_ && base_ != nullptr) madvise(base_, size_, MADV_DONTNEED);
+    if (!live_.empty() || busy_ || base_ == nullptr || away_) return;
+    madvise(base_, size_, MADV_DONTNEED);
+    away_ = mprotect(base_, size_, PROT_NONE) == 0;
   }
   int64_t live() {
     std::lock_guard<std::mutex> guard(lock_);
@@ -173,6 +176,10 @@ class Arena {
 
  private:
   Arena(char* base, size_t size) : base_(base), size_(size) {}
+  bool come_back() {
+    if (away_ && mprotect(base_, size_, PROT_READ | PROT_WRITE) == 0) away_ = false;
+    return !away_;
+  }
   void unmap_when_over() {
     if (!closed_ || busy_ || !live_.empty() || base_ == nullptr) return;
     munmap(base_, size_);
@@ -184,7 +191,7 @@ class Arena {
   char* base_;
   size_t size_;
   std::map<size_t, size_t> live_;
-  bool busy_ = false, closed_ = false;
+  bool busy_ = false, closed_ = false, away_ = false;
 };
 
 }  // namespace lowtide
