@@ -48,8 +48,8 @@ REMEMBERED = 8
 """Batch forms and settings whose graphs and plans are kept; the one used longest ago makes room."""
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
-
-
+GIVEN_BACK = 2**26
+"""Bytes of a step from which what planning and measuring took is given back to the system, which takes a moment."""
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
 
@@ -416,8 +416,9 @@ class TrainStep:
             log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(plans[0].budget))
         self._make_room(steps)
         prepared = Prepared.of(traced, now, steps, measured)
-        del traced, graphs, steps, same
-        give_back()  # what planning and measuring took
+        if measured.step_peak_B >= GIVEN_BACK:
+            del traced, graphs, steps, same
+            give_back()
         return prepared
 
     def _from_file(
