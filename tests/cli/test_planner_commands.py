@@ -48,9 +48,11 @@ def problem_file(tmp_path: Path) -> Path:
 
 
 def test_schedule_writes_a_plan_within_the_budget(run: Run, problem_file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "s.json"
-    code, stdout, _ = run("schedule", problem_file, "--budget", "80%", "--policy", "mutwo", "--out", out)
+    out, picture = tmp_path / "s.json", tmp_path / "addresses.png"
+    words = ("--budget", "80%", "--policy", "mutwo", "--out", out, "--addresses", picture)
+    code, stdout, _ = run("schedule", problem_file, *words)
     assert code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     schedule = load_schedule(out)
     verify(PROBLEM, schedule)
     whole = simulate(PROBLEM, PROBLEM.program).peak

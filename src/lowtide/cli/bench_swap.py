@@ -37,7 +37,7 @@ def swap(
         str, typer.Option(metavar="P,P,...", help="Per cent of the bytes above the residents that are left.")
     ] = "75,50,35,20",
     rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 5,
-    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 1,
+    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 2,
     swap_dir: SwapDir = None,
     time_limit: TimeLimit = 60.0,
     image_size: ImageSize = None,

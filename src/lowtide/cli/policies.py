@@ -35,7 +35,7 @@ def policies(
     names: Annotated[str, typer.Option("--policies", metavar="P,P,...")] = "keep_all,chen,mutwo,optimal",
     points: Annotated[int, typer.Option(metavar="N", help="Budgets from slack to the floor, closer near it.")] = 6,
     rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 1,
+    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 2,
     slowest: Annotated[
         float, typer.Option(metavar="N", help="A plan predicted to take more than N captured steps is not run.")
     ] = 10.0,

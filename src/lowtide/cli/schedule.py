@@ -10,6 +10,7 @@ from rich.table import Table
 from lowtide.cli.options import Force, PolicyName, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
 from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
+from lowtide.extras import need
 from lowtide.planning.policies import Plan, policy
 from lowtide.planning.problem import Problem
 from lowtide.planning.problem_file import load_problem
@@ -27,6 +28,11 @@ Out = Annotated[
     Path, typer.Option("--out", metavar="SCHEDULE.json", help="Where the schedule goes.", show_default=False)
 ]
 
+Addresses = Annotated[
+    Path | None,
+    typer.Option("--addresses", metavar="PICTURE.png", help="Also draw where in memory everything of it can lie."),
+]
+
 
 def schedule(
     problem_file: ProblemFile,
@@ -35,6 +41,7 @@ def schedule(
     policy_name: PolicyName = "optimal",
     time_limit: TimeLimit = 60.0,
     seed: Seed = 0,
+    addresses: Addresses = None,
     force: Force = False,
 ) -> None:
     """Plan a problem file: an order of its ops whose peak stays within the budget.
@@ -47,12 +54,19 @@ def schedule(
     unplanned = simulate(problem, problem.program).peak
     limit = parse_bytes(budget, whole=unplanned, of="the program order's peak")
     output_file(out, force=force)
+    if addresses is not None:
+        need("reports", "lowtide schedule --addresses")
+        output_file(addresses, force=force)
     with progress_line(f"planning {problem.name or problem_file.name}") as progress:
         plan = chosen.plan(problem, limit, time_limit=time_limit, seed=seed, progress=progress)
     try:
         save_schedule(plan.schedule, out)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
+    if addresses is not None:
+        from lowtide.reporting.packing import draw_packing
+
+        draw_packing(problem, plan.schedule.ops, addresses)
     Console().print(_table(problem, plan, limit, unplanned))
 
 

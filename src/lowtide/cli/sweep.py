@@ -52,7 +52,7 @@ def sweep(
     batch_sizes: BatchSizes = "4,8,16,32,64",
     budget: Budget = "60%",
     steps: Annotated[int, typer.Option(metavar="K", help="Measured steps of each case.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Steps before them that are thrown away.")] = 1,
+    warmup: Annotated[int, typer.Option(help="Steps before them that are thrown away.")] = 2,
     op_runs: Annotated[int, typer.Option(help="Op-by-op runs after them, which say where the time goes.")] = 2,
     policy: PolicyName = "optimal",
     time_limit: PlanningTime = None,

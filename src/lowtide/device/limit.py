@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from lowtide.device.shim import release_arenas
 from lowtide.errors import InputError
 from lowtide.units import format_bytes
 
@@ -35,9 +36,15 @@ def give_back() -> None:
     """Free memory goes back to the operating system, or to CUDA's driver; the next step takes it anew."""
     gc.collect()
     torch.cuda.empty_cache()  # nothing where CUDA is not in use
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    release_arenas()
+    trim()
+
+
+def trim() -> None:
+    """What the heap keeps and nobody uses goes back to the operating system."""
+    function = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if function is not None:
+        function(0)
 
 
 def usual_device() -> str:

@@ -1,4 +1,4 @@
-"""Builds and loads the allocator shim (shim.cpp): the truth about CPU memory, in three functions."""
+"""Builds and loads the allocator shim (shim.cpp, arena.h): the truth about CPU memory, and its addresses."""
 
 import ctypes
 import errno
@@ -19,7 +19,27 @@ import torch
 from lowtide.errors import LowtideError
 from lowtide.files import owned_prefix, writing
 
-_SOURCE = Path(__file__).with_name("shim.cpp")
+_SOURCE, _ARENA = (Path(__file__).with_name(name) for name in ("shim.cpp", "arena.h"))
+_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "lowtide_install": (None, ()),
+    "lowtide_current": (ctypes.c_int64, ()),
+    "lowtide_peak": (ctypes.c_int64, ()),
+    "lowtide_reset_peak": (None, ()),
+    "lowtide_record_begin": (ctypes.c_int, ()),
+    "lowtide_record_end": (ctypes.c_int64, (ctypes.c_void_p,)),
+    "lowtide_record_read": (None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
+    "lowtide_arena_open": (ctypes.c_void_p, (ctypes.c_int64,)),
+    "lowtide_arena_close": (None, (ctypes.c_void_p,)),
+    "lowtide_arena_live": (ctypes.c_int64, (ctypes.c_void_p,)),
+    "lowtide_arena_touch": (None, (ctypes.c_void_p,)),
+    "lowtide_arena_release": (None, (ctypes.c_void_p,)),
+    "lowtide_release_arenas": (None, ()),
+    "lowtide_layout": (ctypes.c_void_p, (ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)),
+    "lowtide_layout_free": (None, (ctypes.c_void_p,)),
+    "lowtide_step_begin": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)),
+    "lowtide_step_end": (None, (ctypes.c_void_p,)),
+}
+"""Result and arguments of what the shim offers."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 log = logging.getLogger(__name__)
 
@@ -46,12 +66,17 @@ def load_shim() -> ctypes.CDLL:
             raise ShimError(
                 f"the allocator shim does not load: {error}; remove {library}, or set XDG_CACHE_HOME to another folder"
             ) from None
-    for name in ("lowtide_current", "lowtide_peak"):
-        getattr(shim, name).restype = ctypes.c_int64
-    for name in ("lowtide_install", "lowtide_reset_peak"):
-        getattr(shim, name).restype = None
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(shim, name)
+        function.restype, function.argtypes = result, arguments
     shim.lowtide_install()
     return shim
+
+
+def release_arenas() -> None:
+    """The pages of all arenas that no step uses go back to the system; nothing where the shim is not loaded."""
+    if load_shim.cache_info().currsize:
+        load_shim().lowtide_release_arenas()
 
 
 @contextmanager
@@ -82,7 +107,9 @@ def _cached(found: str) -> Path:
     if folder.stat().st_uid == os.geteuid() and folder.stat().st_mode & _OTHERS_WRITE:
         folder.chmod(0o700)
     _expect_ours(folder, stat.S_ISDIR)
-    key = hashlib.sha256(_SOURCE.read_bytes() + torch.__version__.encode() + found.encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        _SOURCE.read_bytes() + _ARENA.read_bytes() + torch.__version__.encode() + found.encode()
+    ).hexdigest()[:16]
     library = folder / f"shim-{key}.so"
     if not library.exists():
         _compile(found, library)

@@ -47,7 +47,7 @@ class EagerTraining:
         if place == 0:
             self.optimizer.zero_grad(set_to_none=True)
         measures = self._calls < _PROFILED or self._meter.free
-        before = _bytes_of(self._held(batch)) if measures else 0
+        before = held_bytes(self.model, self.optimizer, batch) if measures else 0
         with no_collection():
             if measures:
                 self._meter.start()
@@ -67,14 +67,6 @@ class EagerTraining:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         return pytree.tree_map_only(Tensor, Tensor.detach, result)
-
-    def _held(self, batch: Any) -> Iterator[Tensor]:
-        yield from self.model.parameters()
-        yield from self.model.buffers()
-        yield from (p.grad for p in self.model.parameters() if p.grad is not None)
-        yield from (x for x in pytree.tree_leaves(batch) if isinstance(x, Tensor))
-        for state in self.optimizer.state.values():
-            yield from (x for x in state.values() if isinstance(x, Tensor))
 
 
 class EagerCopy(EagerTraining):
@@ -136,8 +128,17 @@ def _bits(x: Tensor) -> Tensor:
     return x.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _bytes_of(tensors: Iterator[Tensor]) -> int:
-    """Of the storages behind them on the device of the first, which is a parameter."""
-    first, *others = tensors
+def held_bytes(model: nn.Module, optimizer: Optimizer, batch: Any) -> int:
+    """Of parameters, buffers, gradients, optimizer state and batch, where the parameters are; storages count once."""
+    first, *others = _held(model, optimizer, batch)
     storages = {x.untyped_storage()._cdata: x.untyped_storage() for x in (first, *others) if x.device == first.device}
     return sum(storage.nbytes() for storage in storages.values())
+
+
+def _held(model: nn.Module, optimizer: Optimizer, batch: Any) -> Iterator[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()
+    yield from (p.grad for p in model.parameters() if p.grad is not None)
+    yield from (x for x in pytree.tree_leaves(batch) if isinstance(x, Tensor))
+    for state in optimizer.state.values():
+        yield from (x for x in state.values() if isinstance(x, Tensor))

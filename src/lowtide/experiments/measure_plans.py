@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from lowtide.device.arena import Layout, arena_for
 from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
 from lowtide.device.swap import SwapSpace, Waited
@@ -206,6 +208,8 @@ class _Race:
         self._graphs = graphs
         self._batch = graph.form.tensors(graph.example)
         self._clock, self._meter, self._space = clock, meter, space
+        self._arena = arena_for(graph.device)
+        self._layouts = {kind: Layout() for kind in graphs}
         self._kinds = [EAGER, *graphs]
         self.times: dict[str, list[float]] = {kind: [] for kind in self._kinds}
         self.waits: dict[str, list[float]] = {kind: [] for kind in self._kinds}
@@ -235,7 +239,9 @@ class _Race:
             result = self._eager_loss()
             (result[0] if isinstance(result, tuple) else result).backward()
             self._optimizer.step()
-        else:
+            return
+        usual = bool(self._optimizer.state) or not self._graphs[kind].has_state
+        with nullcontext() if self._arena is None else self._arena.step(self._layouts[kind], usual=usual):
             self._graphs[kind].run(self._batch, Ledger(self._optimizer, space=self._space))
 
 

@@ -28,18 +28,18 @@ class _Row:
         ]
 
 
-def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
-    """All of it as text."""
+def explain(plan: StepPlan, *, measured_peak: int | None = None, addresses: str | None = None) -> str:
+    """All of it as text; `addresses` says where the tensors of a step lie."""
     forecast = Forecast(plan)
     head = [
         f"{plan.step.model}, {plan.step.optimizer}, {'; '.join(plan.step.batch)}",
         f"budget            {format_bytes(plan.budget)} ({plan.budget:,} bytes)",
         f"peak, as captured {format_bytes(plan.unplanned_peak)} ({plan.unplanned_peak:,} bytes)",
     ]
+    lie = [] if addresses is None else [f"tensors lie       {addresses}"]
     if not plan.rewritten:
-        return (
-            "\n".join([*head, "Everything fits as it is: nothing is rewritten, the step costs nothing extra."]) + "\n"
-        )
+        rest = "Everything fits as it is: nothing is rewritten, the step costs nothing extra."
+        return "\n".join([*head, *lie, rest]) + "\n"
     head.append(f"peak, predicted   {format_bytes(forecast.peak)} ({forecast.peak:,} bytes)")
     if measured_peak is not None:
         head.append(
@@ -55,6 +55,7 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None) -> str:
         f"updates           {_updates(plan)}",
         *([f"signs             {_signs(plan)}"] if plan.signs else []),
         *([f"swaps             {_swaps(forecast)}"] if forecast.swapped_bytes else []),
+        *lie,
         "",
     ]
     at = plan.exact.ops[plan.exact_order[forecast.timeline.peak_step]]

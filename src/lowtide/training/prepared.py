@@ -1,8 +1,10 @@
 """The steps that are ready for one form of batch, and whether they are still right."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lowtide.device.arena import Layout
 from lowtide.graph.batch_form import BatchForm
 from lowtide.optimizer.update import Micro
 from lowtide.records.profile import Profile
@@ -38,6 +40,8 @@ class Prepared:
     exceeded: set[Micro] = field(default_factory=set)
     """Kinds of step that were over the budget, which was said."""
     calls: int = 0
+    layouts: defaultdict[Micro, Layout] = field(default_factory=lambda: defaultdict(Layout))
+    """Where the tensors of each kind of step lie."""
 
     @classmethod
     def of(

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from lowtide.device.arena import Layout, StepCounts, arena_for, describe_arena
+from lowtide.device.limit import give_back, trim
 from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
@@ -49,8 +51,8 @@ log = logging.getLogger(__name__)
 
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
-
-
+GIVEN_BACK = 2**26
+"""Bytes of a step from which what planning and measuring took is given back to the system, which takes a moment."""
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
 
@@ -146,6 +148,7 @@ class TrainStep:
         self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
+        self._arena = arena_for(self._graph.device)
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
@@ -173,7 +176,8 @@ class TrainStep:
             if measures:
                 self._meter.start()
                 started = True
-            result = step.graph.run(tensors, ledger)
+            with self._in_arena(prepared.layouts[kind], usual=complete):
+                result = step.graph.run(tensors, ledger)
             for parameter, gradient in ledger.keep or ():
                 parameter.grad = gradient
         except BaseException as error:
@@ -228,9 +232,11 @@ class TrainStep:
         return True
 
     def close(self) -> None:
-        """Give back the graphs and the files that values were swapped to; the step cannot be called any more."""
+        """Give back graphs, memory, and files that values were swapped to; the step cannot be called any more."""
         self._swap.close()
         self._prepared.clear()
+        if self._arena is not None:
+            self._arena.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -281,6 +287,17 @@ class TrainStep:
         """Bytes at the peak of the last step, by the allocator."""
         return self.last.peak
 
+    @property
+    def arena_bytes(self) -> int | None:
+        """Bytes of the one piece of memory that the steps' tensors lie in; 0 until a whole step has been recorded.
+        None where there is none: on CUDA, and without a C++ compiler."""
+        return None if self._arena is None else self._arena.bytes
+
+    @property
+    def allocations(self) -> StepCounts | None:
+        """What the last step's allocations were, planned and not; None where it did not run at planned addresses."""
+        return None if self._arena is None else self._arena.last
+
     def save_plan(self, path: str | Path) -> None:
         """Write the plans of all remembered forms of batch, for `train_step(..., plan=path)`."""
         plans = {prepared.plans[0].step: prepared.plans for prepared in self._prepared if prepared.plans}
@@ -314,9 +331,12 @@ class TrainStep:
         """The plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
         from lowtide.reporting.explain import explain
 
+        kind = Micro.ONLY if self.options.accumulate == 1 else Micro.LAST
+        addresses = describe_arena(self._graph.device, self._arena, self._newest.layouts[kind])
         if self.plan is None:
-            return f"{type(self.model).__name__} trains as captured: no budget was given.\n"
-        return explain(self.plan, measured_peak=self.measured_peak)
+            name = type(self.model).__name__
+            return f"{name} trains as captured: no budget was given.\nIts tensors lie {addresses}.\n"
+        return explain(self.plan, measured_peak=self.measured_peak, addresses=addresses)
 
     def __str__(self) -> str:
         return self.explain()
@@ -355,6 +375,9 @@ class TrainStep:
             return Micro.FIRST
         return Micro.LAST if self._done == self.options.accumulate - 1 else Micro.NEXT
 
+    def _in_arena(self, layout: Layout, *, usual: bool) -> AbstractContextManager[None]:
+        return nullcontext() if self._arena is None else self._arena.step(layout, usual=usual)
+
     def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
         """The loss by the user's own code, with what that took.
 
@@ -362,6 +385,8 @@ class TrainStep:
         """
         before, start = self._bytes_in_place(step.graph, step.graph.form.tensors(batch)), perf_counter()
         measures = self._meter.free
+        if self._arena is not None:
+            self._arena.release()  # both at once would take more than the budget
         if measures:
             self._meter.start()
         try:
@@ -370,6 +395,9 @@ class TrainStep:
             return error
         finally:
             taken = self._meter.stop() if measures else None
+            if self._arena is not None:
+                trim()
+                self._arena.touch()
             self.checks.checks += 1
             self.checks.seconds += perf_counter() - start
             if taken is not None:
@@ -477,6 +505,9 @@ class TrainStep:
                 )
                 prepared = Prepared.of(traced, now, steps, source)
                 self._planning_seconds = sum(times.seconds.values())
+                del traced, graphs, steps, source
+                if prepared.plans[0].unplanned_peak >= GIVEN_BACK:
+                    give_back()  # what planning and measuring took
         if prepared.plans:
             self._budget = prepared.plans[0].budget
             if not any(plan.rewritten for plan in prepared.plans):

@@ -5,6 +5,10 @@
 
 import math
 
+import numpy as np
+
+from lowtide.planning.addresses.blocks import Blocks
+from lowtide.planning.addresses.place import place
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.regrowth import Regrowth
 from lowtide.planning.optimal.settings import WalkStyle
@@ -13,12 +17,14 @@ from lowtide.planning.synthetic import repeated_blocks
 
 
 def warm() -> None:
-    """One short walk and one bound; the compiled code is kept on disk."""
+    """One short walk, one bound and one placement; the compiled code is kept on disk."""
     problem = repeated_blocks(4)
     view = ProgramView(problem)
     budget = (problem.resident_bytes + int(view.live.max())) // 2
     Regrowth(view, budget).grow(problem.program, WalkStyle(hot=1.0, cold=0.01), seconds=0.01, seed=0)
     SpineBound(view, budget, int(view.live.argmax()), left=lambda: math.inf).at(120)
+    begin, length, size = np.random.default_rng(0).integers(1, 100, (3, 200))
+    place(Blocks(begin, begin + length, 64 * size))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""One kind of step in this process, told over stdin when to take one: `python -m lowtide.experiments.process.child`."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from lowtide.device.limit import give_back
+from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes
+from lowtide.experiments.eager_training import EagerTraining, held_bytes
+from lowtide.experiments.process.record import CAPTURED, EAGER, WARM, KindSettings, StepFigures
+from lowtide.models import ModelOptions, build, make_optimizer
+from lowtide.planning.policies import BudgetInfeasible
+from lowtide.profiling.runs import no_collection
+from lowtide.training.train_step import TrainStep, train_step
+
+
+class Kind:
+    """A model and its steps."""
+
+    def __init__(self, wanted: KindSettings) -> None:
+        _rehearse(wanted)
+        self.base = resident_bytes()
+        training = build(wanted.model, wanted.batch_size, _options(wanted), seed=wanted.seed)
+        self._batch = training.batch
+        self._optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
+        self.planned: TrainStep | None = None
+        self._run: Callable[[Any], int | None]
+        if wanted.kind in (EAGER, WARM):
+            eager = self._eager = EagerTraining(training.model, self._optimizer, training.loss)
+            self._run = lambda batch: eager.step(batch)[2]
+        else:
+            assert (wanted.budget is None) == (wanted.kind == CAPTURED)
+            self.planned = train_step(
+                training.model,
+                self._optimizer,
+                training.batch,
+                training.loss,
+                budget=wanted.budget,
+                policy=wanted.policy,
+                time_limit=wanted.time_limit,
+                progress=False,
+                sentinel=False,  # only the step itself is measured
+            )
+            self._run = self._planned_step
+        self._training = training
+        self.ready = resident_bytes() - self.base
+
+    def _planned_step(self, batch: Any) -> int | None:
+        assert self.planned is not None
+        self.planned(batch)
+        return self.planned.measured_peak
+
+    def step(self) -> StepFigures:
+        """One, measured."""
+        forget_high_water()
+        with no_collection():
+            faults, began = page_faults(), perf_counter()
+            peak = self._run(self._batch)
+            ms, faults = 1000 * (perf_counter() - began), page_faults() - faults
+        return StepFigures(ms, faults, high_water_bytes() - self.base, peak)
+
+    def end(self) -> dict[str, int | None]:
+        """What is known afterwards."""
+        counts = None if self.planned is None else self.planned.allocations
+        return {
+            "resident_B": held_bytes(self._training.model, self._optimizer, self._batch),
+            "arena_B": None if self.planned is None else self.planned.arena_bytes,
+            "unforeseen": None if counts is None else counts.unforeseen + counts.taken,
+        }
+
+
+def _options(wanted: KindSettings) -> ModelOptions:
+    return ModelOptions(wanted.image_size, wanted.seq_len, wanted.dropout)
+
+
+def _rehearse(wanted: KindSettings) -> None:
+    """Build the model and let it go, train a tiny one in a budget: all code is loaded before anything is counted."""
+    build(wanted.model, wanted.batch_size, _options(wanted), seed=wanted.seed)
+    training = build("mlp", 2, ModelOptions(), seed=0)
+    optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
+    step = train_step(
+        training.model, optimizer, training.batch, training.loss, budget="97%", time_limit=1, progress=False
+    )
+    for _ in range(3):
+        step(training.batch)
+    del step, optimizer, training
+    give_back()
+
+
+def main() -> None:
+    """Answers a line of JSON to `step` and to `end`, after one that says that it is ready, or why not."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a model prints
+
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(dumps(content) + "\n")
+        answers.flush()
+
+    try:
+        kind = Kind(KindSettings.load(Path(sys.argv[1])))
+    except BudgetInfeasible as infeasible:
+        answer({"failure": str(infeasible)})
+        return
+    answer({"base_B": kind.base, "ready_B": kind.ready})
+    for line in sys.stdin:
+        if line.strip() == "end":
+            answer(kind.end())
+            return
+        answer(asdict(kind.step()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Every kind of step in a process of its own; they take turns, step by step, and each round begins with another."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lowtide.device.process import WARM as WARM_MEMORY
+from lowtide.errors import InputError
+from lowtide.experiments.process.record import (
+    CAPTURED,
+    EAGER,
+    WARM,
+    KindRow,
+    KindSettings,
+    ProcessMemory,
+    StepFigures,
+)
+from lowtide.files import owned_prefix
+
+Say = Callable[[str], None]
+SETTLE = 0.2
+"""Seconds between turns, in which the threads of the one that waits fall asleep."""
+
+
+class Child:
+    """The process of one kind."""
+
+    def __init__(self, wanted: KindSettings, folder: Path) -> None:
+        self.wanted = wanted
+        self._folder = folder
+        self.steps: list[StepFigures] = []
+
+    def __enter__(self) -> "Child":
+        """Started, and ready for its first step; `failure` says why it never will be."""
+        settings = self._folder / f"{self.wanted.kind}.json"
+        self.wanted.save(settings)
+        memory = WARM_MEMORY if self.wanted.kind == WARM else {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lowtide.experiments.process.child", str(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **memory},
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its processes in order
+        )
+        self._ready = self._answer()
+        self.failure: str | None = self._ready.get("failure")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Gone, whatever happened."""
+        self._process.kill()
+        self._process.communicate()
+
+    def step(self) -> None:
+        """Take one."""
+        if self.failure is None:
+            self._tell("step")
+            self.steps.append(StepFigures(**self._answer()))
+
+    def end(self) -> KindRow:
+        """All that was measured."""
+        wanted = self.wanted
+        if self.failure is not None:
+            return KindRow(wanted.kind, wanted.budget, self.failure, 0, 0, 0, None, None, ())
+        self._tell("end")
+        return KindRow(
+            kind=wanted.kind,
+            budget_B=wanted.budget,
+            failure=None,
+            **self._ready,
+            **self._answer(),
+            steps=tuple(self.steps),
+        )
+
+    def _tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise InputError(f"the process of the kind {self.wanted.kind!r} ended with exit code {code}: see above")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def measure_process(
+    base: KindSettings, left: Sequence[float], *, warmup: int, rounds: int, say: Say, optimizer: str, torch: str
+) -> ProcessMemory:
+    """Eager steps in both kinds of memory, captured ones, and plans that leave the shares in `left` of the bytes above
+    the residents; `base` says of what."""
+    prefix = owned_prefix(Path(tempfile.gettempdir()), "lowtide-process-")
+    with tempfile.TemporaryDirectory(prefix=prefix) as name, ExitStack() as stack:
+
+        def start(kind: str, budget: int | None = None) -> Child:
+            say(f"start {kind}")
+            return stack.enter_context(Child(replace(base, kind=kind, budget=budget), Path(name)))
+
+        children = [start(kind) for kind in (EAGER, WARM, CAPTURED)]
+        for budget, share in zip(_budgets(base, left, Path(name), say), left, strict=True):
+            children.append(start(f"{share:.0%} left", budget))
+        for number in range(warmup + rounds):
+            first = number % len(children)
+            for child in children[first:] + children[:first]:
+                say(f"round {number + 1} of {warmup + rounds}, {child.wanted.kind}")
+                time.sleep(SETTLE)
+                child.step()
+        rows = tuple(child.end() for child in children)
+    return ProcessMemory(
+        model=base.model,
+        batch_size=base.batch_size,
+        optimizer=optimizer,
+        threads=len(os.sched_getaffinity(0)),
+        torch=torch,
+        warmup=warmup,
+        rows=rows,
+    )
+
+
+def _budgets(base: KindSettings, left: Sequence[float], folder: Path, say: Say) -> list[int]:
+    """By what two eager steps take, in a process that is gone afterwards."""
+    say("budgets")
+    with Child(replace(base, kind=EAGER, budget=None), folder) as child:
+        for _ in range(2):
+            child.step()
+        row = child.end()
+    peak = row.steps[-1].peak_B
+    assert peak is not None, "the allocator counts the first two steps"
+    return [row.resident_B + int(share * (peak - row.resident_B)) for share in left]
