@@ -75,7 +75,7 @@ def _with_swaps(
     seconds = SETTINGS.swap_choosing * time_limit / 6
     tried: set[frozenset[int]] = set()
     with working_within(allowance):
-        instants = [instant for _, instant in ranked_instants(bare, budget, most=8, seconds=seconds)[:2]]
+        instants = [instant for _, instant in ranked_instants(lanes.view, budget, most=8, seconds=seconds)[:2]]
         bound = 0.0
         sets: list[tuple[float, int, list[Swap]]] = []
         for instant in instants:
