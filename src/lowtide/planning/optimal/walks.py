@@ -6,7 +6,6 @@ Walks know plain problems only: packing is decided by the best order, taken out,
 from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.incumbent import Incumbent, Plain
 from lowtide.planning.optimal.lifetimes import live_bytes
-from lowtide.planning.optimal.packing import pairs
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.simulate import time_of
 
@@ -35,7 +34,7 @@ def walked_within(best: Incumbent, budget: int) -> list[int] | None:
     """An order within another budget, by one short walk from the program that packs all it can; None where it fails."""
     from lowtide.planning.optimal.regrow.regrowth import Regrowth
 
-    plain = Plain(best.view, frozenset(pairs(best.view.problem)))
+    plain = Plain(best.view, frozenset(best.view.pairs))
     seconds = min(SETTINGS.floor_walk * best.whole, best.left())
     _, style = SETTINGS.first[0]
     grown = Regrowth(plain.view, budget).grow(plain.view.problem.program, style, seconds=seconds, seed=best.walk_seed())
