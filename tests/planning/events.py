@@ -101,10 +101,9 @@ def known_bytes(problem: Problem, order: Sequence[int], step: int) -> int:
     lanes = [problem.ops[o].lane for o in order]
 
     def waited_for(copy: int) -> int:
-        """The compute step that waits for the copy started at `copy` or a later one of its lane."""
+        """The compute step that waits for the copy started at `copy`."""
         for later in range(copy + 1, len(order)):
-            makers = [made.step for made in inputs[later] if lanes[made.step] == lanes[copy]]
-            if lanes[later] == COMPUTE and any(maker >= copy for maker in makers):
+            if lanes[later] == COMPUTE and any(made.step == copy for made in inputs[later]):
                 return later
         return len(order)
 

@@ -55,20 +55,17 @@ def clock(problem: Problem, order: Sequence[int]) -> Clock:
 class Pending:
     """The copies that an order has started and not yet waited for, and the instances that they need until then."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._started: dict[str, list[tuple[int, list[int]]]] = {lane: [] for lane in problem.lanes}
+    def __init__(self) -> None:
+        self._started: dict[int, list[int]] = {}
 
-    def start(self, lane: str, step: int, touched: list[int]) -> None:
-        """An op of `lane` starts at `step` on the instances it reads and writes."""
-        self._started[lane].append((step, touched))
+    def start(self, step: int, touched: list[int]) -> None:
+        """A copy starts at `step` on the instances it reads and writes."""
+        self._started[step] = touched
 
-    def wait(self, lane: str, step: int) -> list[int]:
-        """Compute waits for what `lane` started at `step`: the instances of that copy and of all before it."""
-        started = self._started[lane]
-        done = [touched for begun, touched in started if begun <= step]
-        self._started[lane] = [entry for entry in started if entry[0] > step]
-        return [instance for touched in done for instance in touched]
+    def wait(self, step: int) -> list[int]:
+        """Compute waits for the copy that was started at `step`: its instances, where nothing has waited before."""
+        return self._started.pop(step, [])
 
     def never_waited_for(self) -> list[int]:
         """The instances of copies that nothing waits for: they are needed to the end."""
-        return [instance for started in self._started.values() for _, touched in started for instance in touched]
+        return [instance for touched in self._started.values() for instance in touched]

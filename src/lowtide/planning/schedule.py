@@ -30,7 +30,7 @@ class Instances:
     """Every write of an order yields an instance of a storage, alive from step `born` to step `last`.
 
     That is its last read, or the step before it where the reader runs in place and takes over its bytes. What an op of
-    another lane reads or writes lives until a compute op waits for that lane.
+    another lane reads or writes lives until a compute op waits for it, by reading what it wrote.
     """
 
     storage: list[int]
@@ -50,7 +50,7 @@ def instances(problem: Problem, order: Sequence[int], *, copying: bool = True) -
     storage: list[int] = []
     born: list[int] = []
     last: list[int] = []
-    pending = Pending(problem) if copying and problem.lanes else None
+    pending = Pending() if copying and problem.lanes else None
     for step, o in enumerate(order):
         if not 0 <= o < count:
             raise ScheduleError(f"step {step}: there is no op {shown(o)}, only {count} ops")
@@ -74,12 +74,10 @@ def instances(problem: Problem, order: Sequence[int], *, copying: bool = True) -
             last.append(step)
         if pending and ops[o].lane == COMPUTE:
             for instance in read:
-                maker = ops[order[born[instance]]]
-                if maker.lane != COMPUTE:
-                    for touched in pending.wait(maker.lane, born[instance]):
-                        last[touched] = max(last[touched], step)
+                for touched in pending.wait(born[instance]):
+                    last[touched] = max(last[touched], step)
         elif pending:
-            pending.start(ops[o].lane, step, [*read, *(newest[s] for s in writes[o])])
+            pending.start(step, [*read, *(newest[s] for s in writes[o])])
     _verify_first_runs(problem, first)
     for instance in pending.never_waited_for() if pending else ():
         last[instance] = end

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from lowtide.planning.optimal import build, incumbent, plan
-from lowtide.planning.optimal.greedy import Greedy
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
@@ -45,25 +44,6 @@ def test_repair_gives_up_where_no_work_is_left() -> None:
     with working_within(Allowance(whole=0.0)) as none:
         assert repair(view, problem.program, budget) is None
     assert none.done < 0.2 * allowance.done
-
-
-def test_the_greedy_way_gives_up_with_its_share_of_the_work() -> None:
-    problem = random_layers(120, seed=1)
-    with working_within(Allowance(whole=1.0)) as allowance:
-        assert Greedy(ProgramView(problem), _share(problem, 0.6), until=0.99).search() is None
-    assert allowance.done < 0.2
-
-
-def test_the_greedy_way_holds_what_is_kept_although_it_is_cheap_and_wanted_last() -> None:
-    ops = (
-        Op("a", 50, (), (0,)),
-        Op("kept", 1, (0,), (1,)),
-        Op("b", 50, (0,), (2,)),
-        Op("c", 50, (2,), (3,)),
-        Op("d", 50, (0, 3), (4,)),
-    )
-    problem = Problem("kept", (Storage(10), Storage(10, keep=True), Storage(10), Storage(10), Storage(5)), ops)
-    assert Greedy(ProgramView(problem), 35).search() == [0, 1, 2, 3, 0, 4]
 
 
 def test_the_program_order_is_repaired_where_no_other_policy_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,20 @@
 """The parts of the optimal policy, each against the simulator or by hand."""
 
+import math
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowtide.planning.optimal import options
-from lowtide.planning.optimal.blocks import find_narrow_blocks
 from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps, live_bytes
-from lowtide.planning.optimal.options import block_options
+from lowtide.planning.optimal.packing import pairs
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
@@ -128,19 +129,27 @@ def test_repair_brings_the_program_within_the_budget() -> None:
     assert simulate(problem, found).peak <= budget
 
 
-def test_keeping_or_rerunning_op_by_op_is_the_integer_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = find_narrow_blocks(ProgramView(repeated_blocks(6)), 4)
-    assert blocks is not None
-    prices = [1.0, 3e-3, 1e-3, 3e-4, 0.0]
-    fast = [block_options(blocks, b, prices) for b in range(blocks.count)]
-
-    def too_wide(*_: object) -> None:
-        raise TooWide
-
-    monkeypatch.setattr(options, "KeepOrRerun", too_wide)
-    for b, found in enumerate(fast):
-        for price, one, other in zip(prices, found, block_options(blocks, b, prices), strict=True):
-            assert one.time + price * one.stored == pytest.approx(other.time + price * other.stored, rel=1e-3)
+def test_keeping_or_rerunning_is_the_best_of_all_sets_of_runs() -> None:
+    """A chain of four values with a skip; backward wants the first three, and the second can be packed for two."""
+    sizes, times = (8, 8, 4, 8), (3.0, 5.0, 2.0, 4.0)
+    reads = ((0,), (1,), (1, 2), (3,))
+    storages = (Storage(1, resident=True), *map(Storage, sizes), Storage(1))
+    ops = [Op(f"op{i}", times[i], reads[i], (i + 1,)) for i in range(4)]
+    ops += [Op("pack", 1, (2,), (5,), optional=True), Op("unpack", 1, (5,), (2,), optional=True)]
+    problem = Problem("block", storages, tuple(ops))
+    wanted = {1, 2, 3}
+    saving = KeepOrRerun(problem, range(4), wanted, given={0}, free=(), packing=pairs(problem))
+    packed = set[bool]()
+    for price in (0.0, 0.1, 0.3, 0.5, 0.7, 1.0, 5.0):
+        costs = {s: min(price * size, price + 2 if s == 2 else math.inf) for s, size in enumerate(sizes, 1)}
+        best = math.inf
+        for runs in (set(some) for count in range(5) for some in combinations(range(4), count)):
+            read = wanted | {s for o in runs for s in reads[o]} - {0}
+            best = min(best, sum(times[o] for o in runs) + sum(costs[s] for s in read if s - 1 not in runs))
+        saved, time = saving.at(price)
+        assert time + price * sum(problem.sizes[s] for s in saved) == pytest.approx(best)
+        packed.add(5 in saved)
+    assert packed == {True, False}
 
 
 def test_a_value_that_very_many_ops_read_is_refused_before_its_table_is_made() -> None:
@@ -149,7 +158,7 @@ def test_a_value_that_very_many_ops_read_is_refused_before_its_table_is_made() -
     ops = (Op("make", 1, (0,), (1,)), *(Op(f"read{i}", 1, (1,), (i + 2,)) for i in range(readers)))
     problem = Problem("fan", storages, ops)
     with pytest.raises(TooWide):
-        KeepOrRerun(problem, range(readers + 1), needed=range(2, readers + 2), given={0}, free=())
+        KeepOrRerun(problem, range(readers + 1), needed=range(2, readers + 2), given={0}, free=(), packing={})
 
 
 def test_packing_is_used_where_it_is_cheaper_than_recomputing() -> None:

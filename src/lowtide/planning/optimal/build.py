@@ -1,11 +1,10 @@
-"""Where first plans come from: other policies, several instants, a greedy way through, nested blocks."""
+"""Where first plans come from: other policies, several instants, nested blocks."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
-from lowtide.planning.optimal.greedy import Greedy
 from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
@@ -35,14 +34,6 @@ def from_policies(best: Incumbent) -> None:
             continue
         order = plan.schedule.ops
         best.offer(order, name, prune_it=len(order) < SETTINGS.long * best.view.count)
-
-
-def from_greedy(best: Incumbent) -> None:
-    """One way through the program that holds what fits; it gets through where anything does, by long orders."""
-    most = SETTINGS.greedy_share if best.order is None else SETTINGS.greedy_share / 4
-    order = Greedy(best.view, best.budget, until=(1 - most) * best.left()).search()
-    if order is not None:
-        best.offer(order, "a greedy way through")
 
 
 def from_instants(best: Incumbent) -> None:

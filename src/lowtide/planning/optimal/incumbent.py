@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lowtide.planning.optimal.decision import Decision, build
 from lowtide.planning.optimal.instants import byte_price
 from lowtide.planning.optimal.lifetimes import live_bytes
-from lowtide.planning.optimal.packing import packed_by, pairs, unpacked, with_packing
+from lowtide.planning.optimal.packing import packed_by, unpacked, with_packing
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
@@ -157,7 +157,7 @@ class Incumbent:
         While there is no order, all that can be packed does. None where the order uses optional ops in another way.
         """
         problem = self.view.problem
-        able = pairs(problem)
+        able = self.view.pairs
         if self.order is None:
             return Plain(self.view, frozenset(able))
         packed = packed_by(problem, self.order)

@@ -1,7 +1,7 @@
-"""What a span of blocks stores and what it runs again, at any price of a byte, where no op of it can pack values."""
+"""What a span of blocks stores, as it is or packed, and what it runs again, at any price of a byte."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -21,9 +21,14 @@ class KeepOrRerun:
         needed: Collection[int],
         given: Collection[int],
         free: Collection[int],
+        packing: Mapping[int, tuple[int, int]],
     ) -> None:
-        """`given` comes from outside, `free` is at hand anyway; what reads anything else cannot run again."""
+        """`given` comes from outside, `free` is at hand anyway; what reads anything else cannot run again.
+
+        `packing`: per storage the ops that pack and unpack it.
+        """
         self.problem = problem
+        self.packing = packing
         inside = {s for o in ops for s in problem.writes[o]}
         self.able = {o for o in ops if self._is_able(o, inside, given, free)}
         self.times = {o: problem.times[o] for o in sorted(self.able)}
@@ -55,13 +60,26 @@ class KeepOrRerun:
         self.scopes.append(scope)
 
     def at(self, price: float) -> tuple[frozenset[int], float]:
-        """The values stored at this price, and the time of what runs again."""
-        sizes = self.problem.sizes
+        """The values stored at this price, packed where that is cheaper, and the time of packing and running again."""
         tables = [np.array([0.0, time]) for time in self.times.values()]
-        tables.extend((price * sizes[s] + 1e-12) * table for s, table in self.stored)
+        forms = [self._form(s, price) for s, _ in self.stored]
+        tables.extend((cost + 1e-12) * table for (cost, _, _), (_, table) in zip(forms, self.stored, strict=True))
         _, chosen = self.elimination.minimise(tables)
         own = self.scopes[len(self.times) :]
-        saved = frozenset(
-            s for (s, table), scope in zip(self.stored, own, strict=False) if table[tuple(chosen[v] for v in scope)]
-        )
-        return saved, math.fsum(time for o, time in self.times.items() if chosen[o])
+        lie = [
+            form
+            for form, (_, table), scope in zip(forms, self.stored, own, strict=False)
+            if table[tuple(chosen[v] for v in scope)]
+        ]
+        again = math.fsum(time for o, time in self.times.items() if chosen[o])
+        return frozenset(s for _, s, _ in lie), again + sum(time for _, _, time in lie)
+
+    def _form(self, s: int, price: float) -> tuple[float, int, float]:
+        """What storing a value costs at a price, as which storage, and the time of that: it or its packed form."""
+        problem = self.problem
+        whole = (price * problem.sizes[s], s, 0.0)
+        if s not in self.packing:
+            return whole
+        pack, unpack = self.packing[s]
+        small, time = problem.reads[unpack][0], problem.times[pack] + problem.times[unpack]
+        return min(whole, (price * problem.sizes[small] + time, small, time))

@@ -7,7 +7,6 @@ from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.solver import Program, solve
 from lowtide.planning.optimal.work import charge
 
 
@@ -23,72 +22,26 @@ class Option:
 
 
 def block_options(blocks: Blocks, b: int, prices: Sequence[float]) -> list[Option]:
-    """The best saved sets of a block at each price of a byte, one per price; what it passes on is there on return."""
-    sizes = blocks.view.problem.sizes
+    """The best saved sets of a block at each price of a byte; none where too many ops meet at one value.
+
+    What the block passes on is there on return.
+    """
+    problem, onward = blocks.view.problem, blocks.onward(b)
+    needed = [s for s in blocks.needed[b] if s not in onward]
+    ops = [problem.program[k] for k in blocks.positions(b)]
+    try:
+        saving = KeepOrRerun(problem, ops, needed, blocks.entry[b], onward, blocks.view.pairs)
+    except TooWide:
+        return []
     known: dict[frozenset[int], Option] = {}
     found: list[Option] = []
-    for saved, time in _saved_sets(blocks, b, prices, blocks.onward(b)):
-        if saved not in known:
-            charge(12 * SETTINGS.step * len(blocks.positions(b)))
-            known[saved] = Option(saved, sum(sizes[s] for s in saved), time, _back_peak(blocks, b, saved))
-        found.append(known[saved])
-    return found
-
-
-def _saved_sets(
-    blocks: Blocks, b: int, prices: Sequence[float], onward: frozenset[int]
-) -> list[tuple[frozenset[int], float]]:
-    """Store or run again, per price: an integer program of the block alone, as of one instant."""
-    needed = [s for s in blocks.needed[b] if s not in onward]
-    if not needed:
-        return [(frozenset(), 0.0)] * len(prices)
-    view, problem = blocks.view, blocks.view.problem
-    ops = [problem.program[k] for k in blocks.positions(b)]
-    inside = {s for o in ops for s in problem.writes[o]}
-    given = blocks.entry[b]
-    if not any(problem.ops[o].optional for s in inside for o in problem.readers[s]):
-        try:
-            saving = KeepOrRerun(problem, ops, needed, given, onward)
-            return [saving.at(price) for price in prices]
-        except TooWide:
-            pass
-    packed = [
-        o
-        for o in sorted({o for s in inside for o in problem.readers[s] if problem.ops[o].optional})
-        if all(s in inside for s in problem.reads[o]) and not problem.ops[o].once
-    ]
-    smaller = {s for o in packed for s in problem.writes[o] if s not in view.born}
-    unpack = [
-        o
-        for o in sorted({o for s in smaller for o in problem.readers[s] if problem.ops[o].optional})
-        if all(s in smaller or s in inside for s in problem.reads[o]) and not problem.ops[o].once
-    ]
-    program = Program()
-    keep = {s: program.column(0.0) for s in sorted(inside | smaller)}
-    extra = {s: min(problem.times[o] for o in problem.producers[s]) for s in smaller}
-    again = {o: program.column(problem.times[o]) for o in [*ops, *unpack] if not problem.ops[o].once}
-
-    def have(s: int) -> list[int]:
-        return [keep[s], *(again[o] for o in problem.producers[s] if o in again)]
-
-    for s in needed:
-        program.cover(have(s), None, 1.0)
-    for o, column in again.items():
-        for s in problem.reads[o]:
-            if s in keep and s not in onward:
-                program.cover(have(s), column, 0.0)
-            elif s not in given and s not in onward:
-                program.upper[column] = 0.0
-    found: list[tuple[frozenset[int], float]] = []
     for price in prices:
-        for s, column in keep.items():
-            program.cost[column] = price * problem.sizes[s] + extra.get(s, 0.0) + 1e-12
-        answer = solve(program, seconds=2.0, nodes=50, tolerance=1e-3)
-        if answer.values is not None:
-            chosen = answer.values > 0.5
-            saved = frozenset(s for s, column in keep.items() if chosen[column])
-            time = sum(problem.times[o] for o, column in again.items() if chosen[column])
-            found.append((saved, time + sum(extra.get(s, 0.0) for s in saved)))
+        saved, time = saving.at(price)
+        if saved not in known:
+            charge(12 * SETTINGS.step * len(ops))
+            stored = sum(problem.sizes[s] for s in saved)
+            known[saved] = Option(saved, stored, time, _back_peak(blocks, b, saved))
+        found.append(known[saved])
     return found
 
 

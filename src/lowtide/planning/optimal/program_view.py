@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.lifetimes import Bytes, live_bytes
-from lowtide.planning.optimal.packing import Packing, packings, unpacked
+from lowtide.planning.optimal.packing import Packing, packings, pairs, unpacked
 from lowtide.planning.problem import Problem
 
 
@@ -26,6 +26,11 @@ class ProgramView:
         if not any(op.optional for op in self.problem.ops):
             return self
         return ProgramView(unpacked(self.problem).problem, packings(self.problem))
+
+    @cached_property
+    def pairs(self) -> dict[int, tuple[int, int]]:
+        """Per storage that can be packed the cheapest op that does it, and the one that makes it again."""
+        return pairs(self.problem)
 
     @cached_property
     def count(self) -> int:

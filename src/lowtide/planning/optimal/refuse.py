@@ -2,11 +2,11 @@
 
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
 from lowtide.planning.optimal.gather import impossible_op
-from lowtide.planning.optimal.greedy import Greedy
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.walks import walked_within
 from lowtide.planning.policies import BudgetInfeasible
 
 
@@ -54,4 +54,4 @@ def _within(best: Incumbent, budget: int) -> list[int] | None:
         if exact.finished:
             return None if exact.order is None else list(exact.order)
     order = repair(best.view, best.floor_order, budget)
-    return order if order is not None else Greedy(best.view, budget).search()
+    return order if order is not None else walked_within(best, budget)

@@ -35,7 +35,6 @@ FIRST = (
     Stage("policies", build.from_policies),
     Stage("one instant", solve_instants),
     Stage("first walks", walks.towards_a_first_plan, lambda best: best.order is None),
-    Stage("greedy", build.from_greedy, lambda best: best.order is None),
     Stage("several instants", build.from_instants, lambda best: best.is_small or (best.near and best.is_medium)),
 )
 """Bounds by single instants, and every cheap way to a first plan."""

@@ -58,6 +58,8 @@ class Settings:
     """Sets of storages that such a proof may look at."""
     floor_steps: int = 12
     """Budgets that are tried for the least peak, where a budget is refused."""
+    floor_walk: float = 0.02
+    """Share for a walk towards one of them, where repair does not get there."""
     exact_ops: int = 14
     """Most ops that are searched exhaustively."""
     exact_states: int = 80_000
@@ -100,18 +102,6 @@ class Settings:
     """Removals that are tried: the first by time, the others shuffled."""
     prune_share: float = 0.1
     """Share of the work left that one of them may take."""
-
-    # the greedy way
-    greedy_share: float = 0.4
-    """Share of the work left that it may take where there is no plan yet; a quarter of it where there is one."""
-    greedy_cheap: int = 200
-    """Sets that are looked at for the cheapest way to make what an op reads."""
-    greedy_any: int = 3000
-    """Sets that are then looked at for any way."""
-    greedy_longest: int = 100
-    """Longest order, in lengths of the program."""
-    greedy_look: float = 6e-7
-    """Work of looking at one op."""
 
     # nested blocks
     few_blocks: int = 32

@@ -89,7 +89,7 @@ class Program:
 
     def at_most(self, weights: dict[int, float], most: float) -> None:
         """Row: the weighted sum is at most `most`; weights are scaled to one."""
-        unit = max(weights.values(), default=1.0) or 1.0
+        unit = max(map(abs, weights.values()), default=1.0) or 1.0
         self.starts.append(len(self.columns))
         self.columns.extend(weights)
         self.values.extend(w / unit for w in weights.values())

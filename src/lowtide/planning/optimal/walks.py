@@ -4,7 +4,8 @@ Walks know plain problems only: packing is decided by the best order, taken out,
 """
 
 from lowtide.planning.optimal.decision import build
-from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.incumbent import Incumbent, Plain
+from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.simulate import time_of
 
@@ -27,6 +28,18 @@ def towards_a_first_plan(best: Incumbent) -> None:
         grown = regrowth.grow(start, style, seconds=share * seconds, seed=best.walk_seed())
         if best.offer(plain.back(grown.best or grown.last), "ruin and recreate, for a first fit"):
             return
+
+
+def walked_within(best: Incumbent, budget: int) -> list[int] | None:
+    """An order within another budget, by one short walk from the program that packs all it can; None where it fails."""
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+
+    plain = Plain(best.view, frozenset(best.view.pairs))
+    seconds = min(SETTINGS.floor_walk * best.whole, best.left())
+    _, style = SETTINGS.first[0]
+    grown = Regrowth(plain.view, budget).grow(plain.view.problem.program, style, seconds=seconds, seed=best.walk_seed())
+    order = plain.back(grown.best) if grown.best is not None else None
+    return order if order is not None and int(live_bytes(best.view.problem, order).max()) <= budget else None
 
 
 def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:

@@ -1,4 +1,6 @@
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,9 +138,8 @@ def test_no_order_beats_the_bound_of_any_instant(data: st.DataObject) -> None:
     if best is not None and data.draw(st.booleans()):
         order = best.schedule.ops
     timeline = simulate(problem, order)
-    view = lanes.view(with_cost=False)
-    for instant in range(view.count):
-        bound = instant_bound(lanes, view, timeline.peak, instant, seconds=LIMIT)
+    for instant in range(lanes.view.count):
+        bound = instant_bound(lanes, timeline.peak, instant, seconds=LIMIT)
         assert bound <= timeline.time - problem.base_time + 1e-4
 
 
@@ -147,10 +148,58 @@ def test_the_bound_of_a_lane_that_carries_little_by_hand() -> None:
     in time, since it has 40 after the first is made; each further one waits for ten, or is run again in ten."""
     problem = chain(25)
     lanes = Lanes(problem, tuple(swaps_of(problem).values()))
-    view = lanes.view(with_cost=False)
-    assert instant_bound(lanes, view, 10**6, 5, seconds=LIMIT) == 0
-    bounds = [instant_bound(lanes, view, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
+    assert instant_bound(lanes, 10**6, 5, seconds=LIMIT) == 0
+    bounds = [instant_bound(lanes, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
     assert bounds == pytest.approx([0, 0, 10, 20, 30])
+
+
+def test_what_copies_take_from_compute_is_part_of_the_bound() -> None:
+    """Copies are over in no time, but each value that is out at the last forward op was released, for three each."""
+    lanes = Lanes(problem := chain(0, drag=3), tuple(swaps_of(problem).values()))
+    bounds = [instant_bound(lanes, budget, 5, seconds=LIMIT) for budget in (65, 55, 45, 35, 25)]
+    assert bounds == pytest.approx([0, 3, 6, 9, 12])
+    assert plan(problem, 45, time_limit=LIMIT).bound > 0
+
+
+def every_order(problem: Problem, most: int) -> Iterator[tuple[int, ...]]:
+    """All orders with at most so many more ops: forward ops run again at most once, ops of a swap run at most once."""
+    able = [o for o, op in enumerate(problem.ops) if op.optional or not op.once]
+
+    def going_on(order: tuple[int, ...], done: int) -> Iterator[tuple[int, ...]]:
+        if done == len(problem.program):
+            yield order
+            return
+        if len(order) - done == most:
+            yield from going_on((*order, problem.program[done]), done + 1)
+            return
+        made = {s for o in order for s in problem.writes[o]}
+        for o in able:
+            if made.issuperset(problem.reads[o]) and order.count(o) == (0 if problem.ops[o].optional else 1):
+                yield from going_on((*order, o), done)
+        yield from going_on((*order, problem.program[done]), done + 1)
+
+    return going_on((), 0)
+
+
+@pytest.mark.parametrize(("copy", "drag", "swaps"), [(4.0, 3.0, 1), (14.0, 1.0, 1), (4.0, 3.0, 2), (25.0, 1.0, 2)])
+def test_the_bound_against_every_order_of_a_tiny_problem(copy: float, drag: float, swaps: int) -> None:
+    """With two swaps nothing is run again, so that there are few orders."""
+    whole = chain(copy, layers=3, drag=drag)
+    ops = whole.ops[: len(whole.program) + 3 * swaps]
+    if swaps == 2:
+        ops = tuple(replace(op, once=not op.optional) for op in ops)
+    problem = Problem("tiny", whole.storages, ops)
+    least: dict[int, float] = {}
+    for order in every_order(problem, 5 if swaps == 1 else 6):
+        timeline = simulate(problem, order)
+        least[timeline.peak] = min(least.get(timeline.peak, float("inf")), timeline.time)
+    lanes = Lanes(problem, tuple(swaps_of(problem).values()))
+    assert len(lanes.swaps) == swaps
+    bounds = {peak: [instant_bound(lanes, peak, t, seconds=LIMIT) for t in range(6)] for peak in least}
+    for peak, found in bounds.items():
+        best = min(time for other, time in least.items() if other <= peak)
+        assert max(found) <= best - problem.base_time + 1e-6
+    assert max(map(max, bounds.values())) > 0
 
 
 def test_a_frontier_with_swaps_trades_time_for_bytes() -> None:

@@ -7,12 +7,16 @@ import numpy as np
 
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.cells import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
-from lowtide.planning.optimal.spine.choices import NEVER, Choices, Cost, backward_bytes
+from lowtide.planning.optimal.spine.choices import AFTER, NEVER, Choices, Cost, backward_bytes
 from lowtide.planning.optimal.spine.links import Link, Spine
 from lowtide.planning.optimal.work import charge
 
 STAYS, AGAIN, OPEN = range(3)
-"""Groups whose last storage of the spine never runs again, those where it does, and groups that go on."""
+"""Groups whose last storage of the spine lies at the starts above, those where it runs again, and groups that go on.
+
+It lies there too where it runs again only after its own start, since backward reads it before: its own link counts it,
+and the link above must not count it once more.
+"""
 
 
 class LinkChoices:
@@ -33,7 +37,10 @@ class LinkChoices:
         """The choices that end a group of the kind `into`, or let it go on."""
         found = self.found.get((into != OPEN, late), {})
         return [
-            c for label, costs in found.items() if into == OPEN or (label == NEVER) == (into == STAYS) for c in costs
+            c
+            for label, costs in found.items()
+            if into == OPEN or (label in (NEVER, AFTER)) == (into == STAYS)
+            for c in costs
         ]
 
     def rests_of(self, into: int) -> Rests:

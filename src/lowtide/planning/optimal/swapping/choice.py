@@ -8,6 +8,7 @@ compute waits, and waiting costs what it takes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.program_view import ProgramView
@@ -19,28 +20,36 @@ from lowtide.planning.swaps import Swap
 
 @dataclass(frozen=True)
 class Lanes:
-    """A problem with its swaps, seen by a planner of instants: copies cost compute `release`'s time and no more."""
+    """A problem with its swaps, seen by a planner of instants: copies cost compute `release`'s time and no more.
+
+    That holds for every schedule: a value that is out has been waited for, and by its own `release` (see `_charged`).
+    """
 
     problem: Problem
     swaps: tuple[Swap, ...]
 
-    def view(self, *, with_cost: bool) -> ProgramView:
-        """The problem with copies as ops that take no time; `with_cost` charges what they take from compute."""
+    @cached_property
+    def view(self) -> ProgramView:
+        """The problem with copies as ops of compute that take what their `release` does."""
         ops = list(self.problem.ops)
         for o, op in enumerate(ops):
             if op.lane != COMPUTE:
                 ops[o] = replace(op, lane=COMPUTE, time=0.0)
-        if with_cost:
-            for swap in self.swaps:
-                time = self.problem.times[swap.release]
-                ops[swap.offload] = replace(ops[swap.offload], time=time)
+        for swap in self.swaps:
+            if self._charged(swap):
+                ops[swap.offload] = replace(ops[swap.offload], time=self.problem.times[swap.release])
         return ProgramView(Problem(self.problem.name, self.problem.storages, tuple(ops)))
 
+    def _charged(self, swap: Swap) -> bool:
+        """Is `release` the only op of compute that waits for the copy, and no other op makes one?"""
+        away = self.problem.ops[swap.offload].writes[0]
+        waits = [o for o in self.problem.readers[away] if self.problem.ops[o].lane == COMPUTE]
+        return waits == [swap.release] and list(self.problem.producers[away]) == [swap.offload]
 
-def chosen_swaps(
-    lanes: Lanes, view: ProgramView, budget: int, instant: int, *, share: float, seconds: float
-) -> tuple[float, list[Swap]]:
+
+def chosen_swaps(lanes: Lanes, budget: int, instant: int, *, share: float, seconds: float) -> tuple[float, list[Swap]]:
     """What the cheapest decision that fits at `instant` costs, and what it swaps in `share` of a lane's time."""
+    view = lanes.view
     model = Model(view, budget, [instant])
     if model.impossible:
         return float("inf"), []
@@ -75,13 +84,14 @@ def chosen_swaps(
     return outcome.objective, swaps
 
 
-def instant_bound(lanes: Lanes, view: ProgramView, budget: int, instant: int, *, seconds: float) -> float:
+def instant_bound(lanes: Lanes, budget: int, instant: int, *, seconds: float) -> float:
     """The least extra time that any schedule needs because of `instant`, swaps included.
 
-    `view` is without what copies take from compute, which a schedule could save by waiting for several copies at once.
-    Time before the instant beyond the program's is `out`, whatever it is spent on; behind it, ops that run again and
-    `back`.
+    What is out at the instant has been released, and what is there in another form has been packed: that takes its
+    time before it. Other time before the instant beyond the program's is `out`, whatever it is spent on; behind it,
+    ops that run again and `back`. All of it is time in which copies can go on.
     """
+    view = lanes.view
     model = Model(view, budget, [instant], certify=True)
     if model.impossible:
         return float("inf")
@@ -95,7 +105,7 @@ def instant_bound(lanes: Lanes, view: ProgramView, budget: int, instant: int, *,
         swaps,
         limit=lambda swap: begins[instant] - begins[view.born[swap.storage] + 1],
         load={s.storage: (model.keep[0][lanes.problem.ops[s.offload].writes[0]], times[s.offload]) for s in swaps},
-        also={out: -1.0},
+        also={out: -1.0} | {c: -model.program.cost[c] for c in model.keep[0].values() if model.program.cost[c]},
     )
     until = _needed_until(view)
     _rows(

@@ -73,16 +73,15 @@ def _with_swaps(
     problem, budget = best.problem, best.budget
     progress("choosing swaps")
     seconds = SETTINGS.swap_choosing * time_limit / 6
-    charged, free = lanes.view(with_cost=True), lanes.view(with_cost=False)
     tried: set[frozenset[int]] = set()
     with working_within(allowance):
-        instants = [instant for _, instant in ranked_instants(bare, budget, most=8, seconds=seconds)[:2]]
+        instants = [instant for _, instant in ranked_instants(lanes.view, budget, most=8, seconds=seconds)[:2]]
         bound = 0.0
         sets: list[tuple[float, int, list[Swap]]] = []
         for instant in instants:
-            bound = max(bound, instant_bound(lanes, free, budget, instant, seconds=seconds))
+            bound = max(bound, instant_bound(lanes, budget, instant, seconds=seconds))
             for share in SETTINGS.swap_lanes:
-                cost, chosen = chosen_swaps(lanes, charged, budget, instant, share=share, seconds=seconds)
+                cost, chosen = chosen_swaps(lanes, budget, instant, share=share, seconds=seconds)
                 key = frozenset(swap.storage for swap in chosen)
                 if chosen and not any(len(key ^ known) <= SETTINGS.swap_same * len(key) for known in tried):
                     tried.add(key)
