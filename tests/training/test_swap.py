@@ -277,3 +277,20 @@ def test_killed_in_the_middle_of_a_step_it_leaves_no_file(tmp_path: Path) -> Non
         child.send_signal(signal.SIGKILL)
         child.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_other_shapes_swap_as_well(tmp_path: Path) -> None:
+    step, ours, theirs = swapped(tmp_path)
+    for number, size in enumerate((512, 480, 512, 300, 480)):
+        torch.manual_seed(number)
+        ours.loss = step(batch()[:size])
+        eager_step(theirs, batch()[:size], loss, number)
+        theirs.optimizer.zero_grad()
+        assert list(differences(ours, theirs)) == []
+        assert step.plan is not None
+        assert step.measured_peak is not None
+        assert step.measured_peak <= step.plan.budget
+    assert [prepared.taken_over for prepared in step._prepared].count(True) == 2
+    step.close()
+    assert list(tmp_path.iterdir()) == []

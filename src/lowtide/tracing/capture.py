@@ -44,7 +44,7 @@ from lowtide.tracing.strides import keep_strides
 from lowtide.tracing.wrappers import unwrapped
 from lowtide.watching.guards import Guards
 from lowtide.watching.settings import torch_settings
-from lowtide.watching.watcher import Effect, Watcher, may_settle, profiler_waits
+from lowtide.watching.watcher import Effect, Watcher, collector_waits, may_settle, profiler_waits
 
 SIDE_EFFECTS = ("refuse", "ignore")
 """What becomes of a step that changes something in Python."""
@@ -141,7 +141,7 @@ def trace(
     """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time."""
     if side_effects not in SIDE_EFFECTS:
         raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {shown(side_effects)}")
-    with _ONE_AT_A_TIME, profiler_waits():
+    with _ONE_AT_A_TIME, profiler_waits(), collector_waits():
         return _trace(model, optimizer, batch, loss, side_effects)
 
 
