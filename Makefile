@@ -8,12 +8,13 @@
 # make bench    captured steps against eager ones
 # make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
 # make bench-budgets   planned steps at five budgets against eager ones
-# make bench-process   memory of the process and page faults: eager, warm eager, captured, planned at three budgets
+# make bench-process   memory, page faults and time: eager, warm eager, captured, checkpointed, compiled, planned at three budgets
 # make bench-swap      recompute only, swap only and both at four budgets
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
+PEERS := checkpoint, checkpoint every second, compile aot 0.5
 
 .PHONY: bench-startup docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-process bench-swap bench-planner clean
 
@@ -112,8 +113,8 @@ bench-budgets: setup
 
 # Six processes at once take about 12 GB for BERT-Base.
 bench-process: setup
-	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --force --out reports/process/resnet152
-	$(BIN)/lowtide bench process bert-base --batch-size 8 --left 75,50,20 --force --out reports/process/bert-base
+	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/resnet152
+	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/bert-base
 
 bench-swap: setup
 	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/resnet152

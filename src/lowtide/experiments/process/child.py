@@ -12,6 +12,7 @@ from typing import Any
 from lowtide.device.limit import give_back
 from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes
 from lowtide.experiments.eager_training import EagerTraining, held_bytes
+from lowtide.experiments.process.peers import PEERS
 from lowtide.experiments.process.record import CAPTURED, EAGER, WARM, KindSettings, StepFigures
 from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.planning.policies import BudgetInfeasible
@@ -29,10 +30,11 @@ class Kind:
         self._batch = training.batch
         self._optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
         self.planned: TrainStep | None = None
-        self._run: Callable[[Any], int | None]
-        if wanted.kind in (EAGER, WARM):
-            eager = self._eager = EagerTraining(training.model, self._optimizer, training.loss)
-            self._run = lambda batch: eager.step(batch)[2]
+        self._run: Callable[[Any], tuple[Any, int | None]]
+        if wanted.kind in (EAGER, WARM, *PEERS):
+            model = PEERS[wanted.kind](training) if wanted.kind in PEERS else training.model
+            eager = EagerTraining(model, self._optimizer, training.loss)
+            self._run = lambda batch: eager.step(batch)[::2]
         else:
             assert (wanted.budget is None) == (wanted.kind == CAPTURED)
             self.planned = train_step(
@@ -50,19 +52,18 @@ class Kind:
         self._training = training
         self.ready = resident_bytes() - self.base
 
-    def _planned_step(self, batch: Any) -> int | None:
+    def _planned_step(self, batch: Any) -> tuple[Any, int | None]:
         assert self.planned is not None
-        self.planned(batch)
-        return self.planned.measured_peak
+        return self.planned(batch), self.planned.measured_peak
 
     def step(self) -> StepFigures:
         """One, measured."""
         forget_high_water()
         with no_collection():
             faults, began = page_faults(), perf_counter()
-            peak = self._run(self._batch)
+            loss, peak = self._run(self._batch)
             ms, faults = 1000 * (perf_counter() - began), page_faults() - faults
-        return StepFigures(ms, faults, high_water_bytes() - self.base, peak)
+        return StepFigures(ms, faults, high_water_bytes() - self.base, peak, float(loss))
 
     def end(self) -> dict[str, int | None]:
         """What is known afterwards."""

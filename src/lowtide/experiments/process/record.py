@@ -14,7 +14,7 @@ class KindSettings(Saved):
     FORMAT = "lowtide-process-kind/1"
 
     kind: str
-    """EAGER, WARM, CAPTURED, or the name of a plan."""
+    """EAGER, WARM, CAPTURED, the name of a peer, or that of a plan."""
     budget: int | None
     """Of a plan."""
     model: str
@@ -40,6 +40,7 @@ class StepFigures:
     """The most memory of the process in it, above what was there before the model was built."""
     peak_B: int | None
     """By the allocator, residents included."""
+    loss: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class ProcessMemory(Saved):
     def counted(self, row: KindRow) -> tuple[StepFigures, ...]:
         """The steps of `row` that count."""
         return row.steps[self.warmup :]
+
+    def is_equal(self, row: KindRow) -> bool:
+        """Are all its losses eager's, to the last bit?"""
+        eager = next(other for other in self.rows if other.kind == EAGER)
+        return [step.loss for step in row.steps] == [step.loss for step in eager.steps]
 
     def high(self, row: KindRow) -> int:
         """The most memory that a step of `row` took of the process."""

@@ -98,10 +98,18 @@ class Child:
 
 
 def measure_process(
-    base: KindSettings, left: Sequence[float], *, warmup: int, rounds: int, say: Say, optimizer: str, torch: str
+    base: KindSettings,
+    left: Sequence[float],
+    peers: Sequence[str] = (),
+    *,
+    warmup: int,
+    rounds: int,
+    say: Say,
+    optimizer: str,
+    torch: str,
 ) -> ProcessMemory:
-    """Eager steps in both kinds of memory, captured ones, and plans that leave the shares in `left` of the bytes above
-    the residents; `base` says of what."""
+    """Eager steps in both kinds of memory, captured ones, those of `peers`, and plans that leave the shares in
+    `left` of the bytes above the residents; `base` says of what."""
     prefix = owned_prefix(Path(tempfile.gettempdir()), "lowtide-process-")
     with tempfile.TemporaryDirectory(prefix=prefix) as name, ExitStack() as stack:
 
@@ -109,7 +117,7 @@ def measure_process(
             say(f"start {kind}")
             return stack.enter_context(Child(replace(base, kind=kind, budget=budget), Path(name)))
 
-        children = [start(kind) for kind in (EAGER, WARM, CAPTURED)]
+        children = [start(kind) for kind in (EAGER, WARM, CAPTURED, *peers)]
         for budget, share in zip(_budgets(base, left, Path(name), say), left, strict=True):
             children.append(start(f"{share:.0%} left", budget))
         for number in range(warmup + rounds):
