@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lowtide.device.shim import compiler
 from lowtide.records.training_run import TrainingRun
 
 MODEL = """
@@ -104,3 +105,50 @@ def test_a_cap_below_the_interpreter_is_refused(folder: Path) -> None:
     done = _train(folder, "--memory-limit", "50MB")
     assert done.returncode == 2
     assert "a memory limit of 47.7 MiB is too small: Python and torch alone take" in done.stderr
+
+
+HARD = """
+import resource, sys
+import torch
+import lowtide
+from lowtide.device.limit import limit_memory, process_bytes
+from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes
+from blocks import blocks
+
+def made(n, budget):
+    model, batch, loss = blocks(n)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    step = lowtide.train_step(model, optimizer, batch, loss, budget, time_limit=3, progress=False, sentinel=False)
+    return step, batch
+
+limit_memory(2**40, "cpu")
+tiny, few = made(512, "60%")  # all code is loaded
+for _ in range(3):
+    tiny(few)
+base, limited = resident_bytes(), process_bytes()
+step, batch = made({batch}, "50%")
+budget = step.plan.budget
+resource.setrlimit(resource.RLIMIT_DATA, (limited + int(1.05 * budget), -1))
+step(batch)
+highs, faults = [], []
+for _ in range(5):
+    forget_high_water()
+    before = page_faults()
+    step(batch)
+    faults.append(page_faults() - before)
+    highs.append(high_water_bytes() - base)
+print(step, max(highs) / budget, faults, file=sys.stderr)
+assert step.allocations is not None and not step.allocations.unforeseen, step.allocations
+assert max(highs) <= 1.05 * budget, (max(highs), budget)
+assert max(faults) < 200, faults
+"""
+
+
+def test_the_process_stays_within_five_percent_of_the_budget(folder: Path) -> None:
+    """By the operating system's count, above what was there before the model, and under a hard limit of that."""
+    if compiler() is None:
+        pytest.skip("no C++ compiler on this machine")
+    script = folder / "hard.py"
+    script.write_text(HARD.replace("{batch}", str(BATCH)))
+    done = _python(str(script))
+    assert done.returncode == 0, done.stdout + done.stderr

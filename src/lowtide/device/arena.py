@@ -108,6 +108,7 @@ class Arena:
             with self._by_plan(layout):
                 yield
         elif layout.recordings < RECORDINGS and self._shim.lowtide_record_begin():
+            self.release()  # this step's memory and that of the steps that are known would be twice the budget
             try:
                 yield
             except BaseException:
@@ -116,6 +117,7 @@ class Arena:
             recorded = self._recorded()
             if usual:
                 self._learn(layout, *recorded)
+            self.touch()
         else:
             yield
 
