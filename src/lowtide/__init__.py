@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lowtide.compiling.settings import configure as configure
     from lowtide.device.swap.space import SwapError as SwapError
     from lowtide.errors import BatchMismatch as BatchMismatch
     from lowtide.errors import CaptureError as CaptureError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lowtide.fitting.fit import fit as fit
     from lowtide.fitting.record import Fit as Fit
     from lowtide.graph.step_graph import StepGraph as StepGraph
+    from lowtide.integrations.trainer import LowtideCallback as LowtideCallback
     from lowtide.planning.policies import BudgetInfeasible as BudgetInfeasible
     from lowtide.profiling.profile import profile as profile
     from lowtide.records.profile import Profile as Profile
@@ -34,6 +36,7 @@ _PUBLIC = {
     "EagerMismatch": "lowtide.errors",
     "Fit": "lowtide.fitting.record",
     "InputError": "lowtide.errors",
+    "LowtideCallback": "lowtide.integrations.trainer",
     "LowtideError": "lowtide.errors",
     "MissingExtra": "lowtide.errors",
     "PlanMismatch": "lowtide.errors",
@@ -46,6 +49,7 @@ _PUBLIC = {
     "TrainStep": "lowtide.training.train_step",
     "capture": "lowtide.tracing.capture",
     "check": "lowtide.training.check",
+    "configure": "lowtide.compiling.settings",
     "fit": "lowtide.fitting.fit",
     "profile": "lowtide.profiling.profile",
     "train_step": "lowtide.training.train_step",
@@ -57,6 +61,7 @@ __all__ = [
     "EagerMismatch",
     "Fit",
     "InputError",
+    "LowtideCallback",
     "LowtideError",
     "MissingExtra",
     "PlanMismatch",
@@ -69,6 +74,7 @@ __all__ = [
     "TrainStep",
     "capture",
     "check",
+    "configure",
     "fit",
     "profile",
     "train_step",

@@ -6,6 +6,7 @@ from lowtide.errors import MissingExtra
 
 EXTRAS = {
     "models": {"transformers": "transformers"},
+    "trainer": {"transformers": "transformers", "accelerate": "accelerate"},
     "reports": {"matplotlib": "matplotlib", "PIL": "pillow", "jinja2": "jinja2"},
 }
 """The packages of each extra: imported as, installed as."""

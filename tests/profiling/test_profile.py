@@ -177,6 +177,7 @@ def test_state_comes_back_also_when_an_op_fails(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         lowtide.profile(graph, progress=stop)
     assert all(torch.equal(a, b) for a, b in zip(before, case.model.parameters(), strict=True))
+    assert graph.optimizer is not None
     assert not graph.optimizer.state
     graph(case.batch)
 
@@ -257,6 +258,7 @@ def test_the_state_of_a_foreign_optimizer_is_found_by_running_it() -> None:
     assert sum(s.bytes for s in profile.storages if s.role is Role.OPTIMIZER_STATE) == 2 * parameters
     assert profile.resident_B == graph.resident_bytes + 2 * parameters
     assert profile.peak_B == profile.step_peak_B
+    assert graph.optimizer is not None
     assert not graph.optimizer.state
 
 

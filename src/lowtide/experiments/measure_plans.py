@@ -203,6 +203,7 @@ class _Race:
         meter: Meter,
         space: SwapSpace | None,
     ) -> None:
+        assert graph.optimizer is not None
         self._optimizer = graph.optimizer
         self._eager_loss = eager_loss
         self._graphs = graphs
@@ -255,12 +256,13 @@ def _op_times(
     say: Say,
 ) -> dict[str, OpTimes]:
     """Op-by-op runs of every graph, in turn; of each op the median counts."""
-    batch = captured.form.tensors(captured.example)
+    batch, optimizer = captured.form.tensors(captured.example), captured.optimizer
+    assert optimizer is not None
     times: dict[str, list[list[float]]] = {kind: [] for kind in graphs}
     for number in range(runs):
         for kind, graph in graphs.items():
             say(f"op by op, run {number + 1} of {runs}: {kind}")
-            captured.optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             times[kind].append(run_op_by_op(graph, batch, clock, meter, lambda _: None, space).times)
     return {kind: by_purpose(graph, times[kind]) for kind, graph in graphs.items()}
 

@@ -23,7 +23,8 @@ def listing(graph: StepGraph) -> str:
     peak = max(range(len(graph.ops)), key=graph.live_bytes.__getitem__)
     by_role = {role: sum(s.bytes for s in graph.storages if s.resident and s.role is role) for role in Role}
     lines = [
-        f"# one training step of {type(graph.model).__name__} with {type(graph.optimizer).__name__}: "
+        f"# one training step of {type(graph.model).__name__} with "
+        f"{'no optimizer' if graph.optimizer is None else type(graph.optimizer).__name__}: "
         f"{len(graph.ops)} ops, {len(graph.activations)} activations",
         f"# resident {format_bytes(graph.resident_bytes)}: "
         + ", ".join(f"{role} {format_bytes(size)}" for role, size in by_role.items() if size),

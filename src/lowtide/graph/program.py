@@ -10,7 +10,8 @@ from torch._ops import OpOverload
 
 from lowtide.graph.lifted import Lifted
 from lowtide.graph.ops import Op, run_ends
-from lowtide.kernels.dispatch import grad_mode_of, set_grad_mode
+from lowtide.kernels.boundary import boundary, opening
+from lowtide.kernels.dispatch import set_grad_mode
 from lowtide.kernels.effects import in_place_form
 from lowtide.kernels.swap import SWAP_OPS, WAITS
 from lowtide.optimizer.update import Ledger, update
@@ -32,10 +33,40 @@ class Program:
     run: Callable[..., list[Any]]
     rank_of_line: dict[int, int]
     """Which op each line of the source belongs to."""
+    halves: "Halves | None" = None
+    """Where the step has a boundary."""
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A step that is called twice. What crosses the boundary is handed from one half to the other as a list."""
+
+    forward: Callable[[list[Any], Ledger], tuple[list[Any], list[Any]]]
+    """Of the inputs, which it empties: the outputs of forward, and what backward needs."""
+    backward: Callable[[list[Any], list[Any], Ledger], list[Any]]
+    """Of that and the gradients of the outputs, both of which it empties: the other results."""
+    crossing: tuple[str, ...]
+    """Names of what backward needs, in order."""
+
+    def whole(self, op: Op) -> Callable[[list[Any], Ledger], list[Any]]:
+        """Both in turn, with stand-ins for the gradients that come in at `op`."""
+
+        forms: Any = op.node.args[2]
+        device = op.node.meta["val"][0].device
+
+        def run(inputs: list[Any], ledger: Ledger) -> list[Any]:
+            outputs, saved = self.forward(inputs, ledger)
+            _, *gradients = boundary(outputs, opening(device), forms)
+            return [*outputs, *self.backward(saved, gradients, ledger)]
+
+        return run
 
 
 def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
-    """For each op, the values to drop behind it: those it reads for the last time or makes for nobody."""
+    """For each op, the values to drop behind it: those it reads for the last time or makes for nobody.
+
+    What comes in at a boundary is the caller's, who holds it to the end.
+    """
     last: dict[fx.Node, int] = {}
     ends = run_ends(ops)
     for op in ops:
@@ -43,7 +74,8 @@ def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
             last[node] = op.rank
         for node in op.node.all_input_nodes:
             last[node] = ends.get(op.rank, op.rank)
-    for node in kept:
+    given = [item for op in ops if op.node.target is boundary for item in op.items]
+    for node in (*kept, *given):
         last.pop(node, None)
     dead: list[list[str]] = [[] for _ in ops]
     for node, rank in last.items():
@@ -57,8 +89,8 @@ def _holds_nothing(node: fx.Node) -> bool:
     return node.target is update or node.target in WAITS or any(u.target is operator.getitem for u in node.users)
 
 
-def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
-    """Generate and compile the program for `ops`, in their order."""
+def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], bool]) -> Program:
+    """Generate and compile the program for `ops`, in their order; `grad_mode` says in which mode each of them runs."""
     output = next(node for node in graph.nodes if node.op == "output")
     results = list(output.args[0])
     names: dict[str, Any] = {"update": update, "set_grad_mode": set_grad_mode}
@@ -66,32 +98,63 @@ def write_program(graph: fx.Graph, ops: Sequence[Op]) -> Program:
     lines = ["def step(inputs, ledger):"]
     lines += [f"    {', '.join(placeholders)}, = inputs", "    inputs.clear()"]
     mode: bool | None = None
+    first: Op | None = None
+    whole = all(op.node.target is not boundary for op in ops)
+    crossing: list[str] = []
     ends = run_ends(ops)
     rank_of_line: dict[int, int] = {}
     for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
-        if mode != grad_mode_of(op.phase):
-            mode = grad_mode_of(op.phase)
+        if mode != grad_mode(op):
+            mode = grad_mode(op)
             lines.append(f"    set_grad_mode({mode})")
-        if not op.is_update:
+        if op.node.target is boundary:
+            crossing = _crossing(graph, ops, op)
+            returned: Any = op.node.args[0]
+            lines.append(f"    return [{_texts(returned, names)}], [{', '.join(crossing)}]")
+            lines.append("def rest(saved, gradients, ledger):")
+            lines += [f"    {', '.join(crossing)}, = saved"] if crossing else []
+            arrived = [(item.name, int(str(item.args[1])) - 1) for item in op.items]
+            lines += [f"    {name} = gradients[{place}]" for name, place in arrived]
+            lines += ["    saved.clear()", "    gradients.clear()"]
+            results, first, mode = results[len(returned) :], op, None
+            dead = []
+        elif not op.is_update:
             lines.append("    " + call_text(op, names))
         elif ends[op.rank] == op.rank:
             together: list[Any] = [other.node.args for other in ops[: op.rank + 1] if ends.get(other.rank) == op.rank]
             parameters, gradients = ([node for args in together for node in args[k]] for k in (0, 1))
             given = [text_of(parameters, names), text_of(gradients, names), *keywords_text(op.node, names)]
             lines.append(f"    update(ledger, {', '.join(given)})")
-        if op.items:
+        if op.items and op.node.target is not boundary:
             lines += [f"    {item.name} = {op.node.name}[{item.args[1]}]" for item in op.items]
             lines.append(f"    del {op.node.name}")
-        if results[0] in (op.node, *op.items):
+        if whole and results[0] in (op.node, *op.items):
             lines.append(f"    ledger.loss_is({results[0].name})")
         if dead:
             lines.append(f"    del {', '.join(dead)}")
         rank_of_line |= dict.fromkeys(range(max(rank_of_line, default=3) + 1, len(lines) + 1), op.rank)
-    lines.append(f"    return [{', '.join(text_of(value, names) for value in results)}]")
+    lines.append(f"    return [{_texts(results, names)}]")
     source = "\n".join(lines) + "\n"
     scope = dict(names)
     exec(compile(source, FILE_NAME, "exec"), scope)
-    return Program(source, scope["step"], rank_of_line)
+    if first is None:
+        return Program(source, scope["step"], rank_of_line)
+    halves = Halves(scope["step"], scope["rest"], tuple(crossing))
+    return Program(source, halves.whole(first), rank_of_line, halves)
+
+
+def _crossing(graph: fx.Graph, ops: Sequence[Op], boundary: Op) -> list[str]:
+    """The values from before `boundary` that something behind it reads or returns."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    returned: Any = boundary.node.args[0]
+    late = {node for op in ops[boundary.rank :] for node in (op.node, *op.items)}
+    wanted = [node for op in ops[boundary.rank + 1 :] for node in op.node.all_input_nodes]
+    wanted += [node for node in output.args[0][len(returned) :] if isinstance(node, fx.Node)]
+    return [node.name for node in dict.fromkeys(wanted) if node not in late]
+
+
+def _texts(values: Sequence[Any], names: dict[str, Any]) -> str:
+    return ", ".join(text_of(value, names) for value in values)
 
 
 def call_text(op: Op, names: dict[str, Any]) -> str:

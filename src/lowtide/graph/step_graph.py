@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import BatchMismatch, StaleCapture
+from lowtide.errors import BatchMismatch, InputError, StaleCapture
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.graph.listing import listing
@@ -18,7 +18,8 @@ from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, li
 from lowtide.graph.ops import Op, Storage
 from lowtide.graph.program import Program, write_program
 from lowtide.graph.storing import Packing, Swapping, packings, swappings
-from lowtide.kernels.dispatch import below_autograd
+from lowtide.kernels.boundary import boundary
+from lowtide.kernels.dispatch import below_autograd, grad_mode_of
 from lowtide.kernels.packing import pack_bits
 from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm
@@ -31,7 +32,8 @@ class StepGraph:
     """A captured step. `graph(batch)` runs it: one iteration of training, bit for bit eager's."""
 
     model: nn.Module
-    optimizer: Optimizer
+    optimizer: Optimizer | None
+    """None where forward and backward are all of it: the loop is the user's own."""
     form: BatchForm
     graph: fx.Graph
     ops: tuple[Op, ...]
@@ -63,6 +65,10 @@ class StepGraph:
         are left in `.grad`, as eager training leaves them; without, each is dropped once its parameter has moved.
         A step that swaps needs a `space`.
         """
+        if self.optimizer is None:
+            raise InputError(
+                "a step without an optimizer runs in halves: the gradients of its outputs come from outside"
+            )
         ledger = Ledger(self.optimizer, [] if keep_gradients else None, space=space)
         change = self.guards.changed()
         if change is not None:
@@ -102,7 +108,7 @@ class StepGraph:
     @cached_property
     def program(self) -> Program:
         """The generated Python program that runs the graph."""
-        return write_program(self.graph, self.ops)
+        return write_program(self.graph, self.ops, self.grad_mode)
 
     @cached_property
     def lifetimes(self) -> dict[int, Lifetime]:
@@ -111,11 +117,11 @@ class StepGraph:
 
     @cached_property
     def kept(self) -> frozenset[int]:
-        """The storages that must be alive at the end: those of the graph's outputs, and of gradients that stay."""
+        """The storages that must be alive at the end: of outputs, gradients that stay, what a boundary brought."""
         output = next(node for node in self.graph.nodes if node.op == "output")
         names = {node.name for node in output.all_input_nodes}
         kept = {made.storage for op in self.ops for made in op.outputs if made.name in names}
-        return frozenset(kept | self.staying)
+        return frozenset(kept | self.staying.union(() if self.boundary is None else self.boundary.makes))
 
     @cached_property
     def staying(self) -> frozenset[int]:
@@ -124,6 +130,15 @@ class StepGraph:
             return frozenset()
         read = {s for op in self.ops if op.is_update for s in op.reads}
         return frozenset(s for s in read if not self.storages[s].resident)
+
+    @cached_property
+    def boundary(self) -> Op | None:
+        """Where forward ends and the gradients of its outputs come in from outside; None where the step is a whole."""
+        return next((op for op in self.ops if op.node.target is boundary), None)
+
+    def grad_mode(self, op: Op) -> bool:
+        """Are gradients switched on while `op` runs? A compiled graph runs without, as torch.compile runs it."""
+        return self.boundary is None and grad_mode_of(op.phase)
 
     @cached_property
     def live_bytes(self) -> list[int]:
@@ -169,7 +184,7 @@ class StepGraph:
     @property
     def device(self) -> torch.device:
         """Where the step runs."""
-        return self.residents[0].device
+        return self.residents[0].device if self.residents else self.form.tensor_leaves[0].device
 
     def __str__(self) -> str:
         return listing(self)

@@ -56,9 +56,9 @@ def is_separable(optimizer: Optimizer) -> bool:
     return torch_class(optimizer) is not None and not any(step_hooks(optimizer))
 
 
-def is_foreach(optimizer: Optimizer) -> bool:
+def is_foreach(optimizer: Optimizer | None) -> bool:
     """Does it, at least in one group, make the temporaries of all parameters at once?"""
-    return any(_is_foreach(group) for group in optimizer.param_groups)
+    return optimizer is not None and any(_is_foreach(group) for group in optimizer.param_groups)
 
 
 def _is_foreach(group: dict[str, object]) -> bool:
@@ -72,8 +72,10 @@ def _is_foreach(group: dict[str, object]) -> bool:
     return all(p.device.type != "cpu" for p in params)
 
 
-def describe(optimizer: Optimizer) -> str:
+def describe(optimizer: Optimizer | None) -> str:
     """`Adam, fused` or `SGD, for-loop, momentum 0.9`: for reports."""
+    if optimizer is None:
+        return "no optimizer"
     group = optimizer.param_groups[0]
     words = [type(optimizer).__name__]
     if torch_class(optimizer) is not None:
@@ -100,7 +102,8 @@ Kept = list[tuple[Tensor, Tensor]]
 class Ledger:
     """The optimizer in one run of a step: which parameters it has moved so far, and who wants to see the gradients."""
 
-    optimizer: Optimizer
+    optimizer: Optimizer | None
+    """None where a step has no updates."""
     keep: Kept | None = None
     """Takes the gradients, which are dropped otherwise."""
     moved: list[Tensor] = field(default_factory=list)
@@ -127,11 +130,13 @@ class Ledger:
 
     def step(self) -> None:
         """One `optimizer.step()`."""
+        assert self.optimizer is not None, "a step without an optimizer has no updates"
         self.optimizer.step()
 
     @contextmanager
     def only(self, parameters: Sequence[Tensor]) -> Iterator[None]:
         """Show the optimizer `parameters` alone: it would pass over the others anyway, one by one."""
+        assert self.optimizer is not None, "a step without an optimizer has no updates"
         groups = self.optimizer.param_groups
         if not self._group:
             self._group = {id(p): k for k, group in enumerate(groups) for p in group["params"]}

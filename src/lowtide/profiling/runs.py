@@ -16,7 +16,7 @@ from lowtide.errors import ProfileError
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths, prepare, store
 from lowtide.graph.step_graph import StepGraph
-from lowtide.kernels.dispatch import as_the_user, below_autograd, grad_mode_of, set_grad_mode
+from lowtide.kernels.dispatch import as_the_user, below_autograd, set_grad_mode
 from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Kept, Ledger, state_tensors, update
 from lowtide.profiling.inner import InnerOps
@@ -63,7 +63,7 @@ def run_op_by_op(
     output = next(node for node in graph.graph.nodes if node.op == "output")
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
-            set_grad_mode(grad_mode_of(op.phase))
+            set_grad_mode(graph.grad_mode(op))
             function, args, kwargs = prepare(op, values, ledger)
             meter.start()
             clock.start()
@@ -90,7 +90,7 @@ def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter:
     output = next(node for node in graph.graph.nodes if node.op == "output")
     with no_collection(), below_autograd():
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
-            set_grad_mode(grad_mode_of(op.phase))
+            set_grad_mode(graph.grad_mode(op))
             function, args, kwargs = prepare(op, values, ledger)
             if op.node.target is update:
                 with as_the_user(), InnerOps(clock, meter) as inner:
@@ -132,6 +132,7 @@ def state_bytes(graph: StepGraph) -> dict[str, int]:
     return {
         f"{name}.{key}": tensor.untyped_storage().nbytes()
         for name, parameter in zip(names, graph.residents, strict=False)
+        if graph.optimizer is not None
         for key, tensor in state_tensors(graph.optimizer, parameter).items()
         if tensor.device == graph.device
     }
@@ -144,7 +145,7 @@ class _Weighed(Ledger):
     the largest of its updates would alone.
     """
 
-    def __init__(self, optimizer: Optimizer, keep: Kept | None, meter: Meter) -> None:
+    def __init__(self, optimizer: Optimizer | None, keep: Kept | None, meter: Meter) -> None:
         super().__init__(optimizer, keep)
         self._meter = meter
         self._base = 0

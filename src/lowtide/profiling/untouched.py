@@ -93,9 +93,9 @@ class _Held:
 
 
 @contextmanager
-def _without_hooks(optimizer: Optimizer) -> Iterator[None]:
+def _without_hooks(optimizer: Optimizer | None) -> Iterator[None]:
     """The optimizer's hooks are the user's code: they see the steps of training, not those of measuring."""
-    hooks = step_hooks(optimizer)
+    hooks = [] if optimizer is None else step_hooks(optimizer)
     registered = [dict(table) for table in hooks]
     for table in hooks:
         table.clear()

@@ -18,7 +18,7 @@ from lowtide.kernels import swap
 from lowtide.kernels.effects import repeated_arguments
 from lowtide.kernels.replay import generator_state, replay_form
 from lowtide.optimizer.update import update
-from lowtide.records.vocabulary import Purpose
+from lowtide.records.vocabulary import Phase, Purpose
 
 Value = tuple[str, ...]
 """What a name stands for: the old graph's node, its packed form, or the generator's state before a random op."""
@@ -49,6 +49,8 @@ class _Walk:
         """Values that are being copied out, and what stands for them off the device."""
         self.coming: set[int] = set()
         """Storages that are being copied into."""
+        self.crossed = 0
+        """How often the boundary between the halves has been passed."""
 
     def walk(self) -> None:
         """Follow the new ops from the first to the last."""
@@ -68,6 +70,8 @@ class _Walk:
             raise RewriteError(f"effects must happen once each: {sorted(set(once) ^ set(self.done))[:3]} did not")
         if self.leaving or self.coming:
             raise RewriteError(f"copies are under way at the end of the rewritten step: {sorted(self.leaving)[:3]}")
+        if self.crossed != (self.old.boundary is not None):
+            raise RewriteError("the rewritten step does not pass the boundary between its halves once")
         if self.drawn != [op.name for op in self.old.ops if op.is_random]:
             raise RewriteError("random numbers are drawn in another order than in the captured step")
 
@@ -158,6 +162,7 @@ class _Walk:
         if not same:
             raise self._wrong(op, "reads other values than in the captured step")
         self._check_versions(op, original, again)
+        self._check_side(op, original, again)
         if original.is_random and not again:
             if self.pending_state not in (None, original.name):
                 raise self._wrong(op, "draws between a noted generator state and the op that it is for")
@@ -183,6 +188,15 @@ class _Walk:
         if op.captured_name not in self.old_op:
             raise self._wrong(op, "is no op of the captured step")
         return self.old_op[op.captured_name]
+
+    def _check_side(self, op: Op, original: Op, again: bool) -> None:
+        """Forward runs before the boundary and backward behind it; what runs again may stand anywhere."""
+        if original is self.old.boundary:
+            self.crossed += 1
+            return
+        is_bound = self.old.boundary is not None and not again and not original.is_view
+        if is_bound and (original.phase is Phase.FORWARD) != (self.crossed == 0):
+            raise self._wrong(op, "stands on the other side of the boundary")
 
     def _check_versions(self, op: Op, original: Op, again: bool) -> None:
         left_out = {s for s in original.writes if s not in original.makes} if again else set()

@@ -54,7 +54,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def assemble(
     graph: fx.Graph,
     inputs: Sequence[InputTensor],
-    optimizer: Optimizer,
+    optimizer: Optimizer | None,
     gradients: Sequence[fx.Node],
     *,
     adds: bool = False,
@@ -89,8 +89,10 @@ def assemble(
                 )
                 storages.by_key[value.untyped_storage()._cdata] = index
                 makes.append(index)
-        assert isinstance(node.target, OpOverload)
-        written = written_arguments(node.target, node.args, dict(node.kwargs))
+        repeats, written = False, list[Any]()
+        if isinstance(node.target, OpOverload):
+            repeats = can_repeat(node.target, node.args, dict(node.kwargs))
+            written = written_arguments(node.target, node.args, dict(node.kwargs))
         changed = [s for argument in written if isinstance(argument, fx.Node) for s in storages.of_node(argument)]
         values = [(item.name, item.meta["val"]) for item in items] or [(node.name, node.meta["val"])]
         outputs = [
@@ -103,7 +105,7 @@ def assemble(
             Op(
                 rank=rank,
                 name=node.name,
-                op=str(node.target),
+                op=_name_of(node.target),
                 phase=origin.phase,
                 module=origin.module,
                 source=origin.source,
@@ -116,7 +118,7 @@ def assemble(
                 is_random=is_random(node.target),
                 is_effect=bool(changed),
                 overwrites=None,
-                repeats=can_repeat(node.target, node.args, dict(node.kwargs)),
+                repeats=repeats,
                 purpose=Purpose.PROGRAM,
                 node=node,
                 items=items,
@@ -126,6 +128,10 @@ def assemble(
     complete = {s for node in gradients for s in storages.of_node(node)}
     found = _with_roles(storages.found, ops, complete)
     return tuple(_with_output_roles(op, found) for op in ops), found
+
+
+def _name_of(target: Any) -> str:
+    return str(target) if isinstance(target, OpOverload) else f"lowtide.{target.__name__}"
 
 
 def _add_residents(storages: _Storages, placeholders: Sequence[fx.Node], inputs: Sequence[InputTensor]) -> None:
@@ -138,8 +144,10 @@ def _add_residents(storages: _Storages, placeholders: Sequence[fx.Node], inputs:
         storages.by_key[node.meta["val"].untyped_storage()._cdata] = index
 
 
-def _add_state(storages: _Storages, inputs: Sequence[InputTensor], optimizer: Optimizer) -> dict[str, list[int]]:
+def _add_state(storages: _Storages, inputs: Sequence[InputTensor], optimizer: Optimizer | None) -> dict[str, list[int]]:
     """Storages of the optimizer's state, by parameter name."""
+    if optimizer is None:
+        return {}
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     return {
         given.name: [

@@ -11,7 +11,7 @@ from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import make_tables
 from lowtide.optimizer.update import Micro
-from lowtide.planning.policies import BudgetInfeasible, Plan, in_the_way, policy
+from lowtide.planning.policies import BudgetInfeasible, Plan, frontier_policy, in_the_way, policy
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
@@ -162,6 +162,16 @@ def _following(graph: StepGraph, step: StepProblem, others: Sequence[StepPlan], 
         timeline = simulate(step.problem, order)
         schedule = Schedule(order)
         yield Plan(schedule, name, timeline.peak, timeline.time, timeline.overhead, bound=0.0, seconds=0.0, note=note)
+
+
+def frontier_plans(variant: Variant, budget: int, *, points: int, time_limit: float, say: Say) -> list[StepPlan]:
+    """Plans of the measured step, from what it takes as it is down to the least reached, none above `budget`."""
+    step = problem_of(variant.graph, variant.profile)
+    found = frontier_policy().frontier(step.problem, points=points, time_limit=time_limit, progress=say)
+    unplanned = simulate(step.problem, step.problem.program).peak - step.states_B
+    whole = [_step_plan(variant.graph, step, None, budget, "optimal", unplanned)] if unplanned <= budget else []
+    fitting = [plan for plan in found if plan.peak <= budget and plan.schedule.ops != step.problem.program]
+    return whole + [_step_plan(variant.graph, step, plan, plan.peak, "optimal", unplanned) for plan in fitting]
 
 
 def _step_plan(

@@ -27,13 +27,15 @@ def compare_with_eager(
     """Alternate eager and captured steps on the captured batch; `eager_loss` runs the eager forward."""
     clock, meter = clock_for(graph.device), meter_for(graph.device)
     batch = graph.form.tensors(graph.example)
+    optimizer = graph.optimizer
+    assert optimizer is not None
 
     def run_eager() -> tuple[float, int]:
         with no_collection():
             meter.start()
             clock.start()
             eager_loss().backward()
-            graph.optimizer.step()
+            optimizer.step()
             return clock.stop(), meter.stop().peak
 
     def run_captured() -> tuple[float, int]:
@@ -46,7 +48,7 @@ def compare_with_eager(
     with untouched(graph, graph.form.own_tensors(graph.example)):
         for step in range(warmup + steps):
             for kind in list(kinds)[:: -1 if step % 2 else 1]:  # neither is always the first
-                graph.optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad(set_to_none=True)
                 time, peak = kinds[kind]()
                 if step >= warmup:
                     times[kind].append(time)

@@ -1,0 +1,105 @@
+"""One graph of torch.compile's at run time: its two halves, and what crosses from one to the other."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lowtide.graph.program import Halves
+from lowtide.graph.step_graph import StepGraph
+from lowtide.optimizer.update import Ledger
+from lowtide.planning.sharing import Point
+from lowtide.records.profile import Profile
+from lowtide.records.step_plan import StepPlan
+from lowtide.training.planned import Planned
+
+if TYPE_CHECKING:
+    from lowtide.compiling.loop import Loop
+
+
+@dataclass(eq=False)
+class Crossing:
+    """What one call of forward leaves for its backward. It lives as long as autograd keeps the call's node."""
+
+    halves: Halves
+    values: list[Any]
+    versions: list[tuple[int, int]]
+    """Which of them lie in the user's own tensors, and how often these had been changed."""
+    bytes: int
+    """Of what is neither an input nor an output."""
+    ended: bool = False
+    """Its backward has run."""
+
+    def taken(self) -> list[Any]:
+        """The values for backward; they stay where the user retains the graph. As autograd, it refuses inputs that have
+        been changed since."""
+        for place, version in self.versions:
+            if self.values[place]._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"a {list(self.values[place].shape)} tensor that was given to a compiled graph"
+                )
+        self.ended = not torch._C._autograd._get_current_graph_task_keep_graph()
+        values = list(self.values)
+        if self.ended:
+            self.values.clear()
+        return values
+
+
+class CompiledGraph:
+    """A graph with its plan. AOTAutograd saves one small tensor between the halves, and that carries the crossing."""
+
+    def __init__(self, captured: StepGraph, loop: "Loop") -> None:
+        self.captured = captured
+        self.loop = loop
+        self.planned: Planned | None = None
+        """None until the first call."""
+        self.profile: Profile | None = None
+        self.point: Point | None = None
+        """What the plan takes, by the simulator."""
+        self.ladder: list[tuple[StepPlan, Point]] | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Does a plan change what runs?"""
+        return self.planned is not None and self.planned.plan is not None and self.planned.plan.rewritten
+
+    def forward(self, args: list[Any]) -> list[Any]:
+        """Forward of one call: its outputs, and the tensor that carries what crosses."""
+        inputs = [*self.captured.residents, *args]
+        args.clear()
+        self.loop.begin(self, inputs)
+        assert self.planned is not None
+        program = self.planned.graph.program
+        halves = program.halves
+        assert halves is not None
+        given = {x.untyped_storage()._cdata for x in inputs}
+        with torch.no_grad(), torch._C._DisableAutocast():
+            outputs, values = halves.forward(inputs, Ledger(None))
+        known = given | {x.untyped_storage()._cdata for x in outputs if isinstance(x, Tensor)}
+        stored = [(k, x, x.untyped_storage()) for k, x in enumerate(values)]
+        versions = [(k, x._version) for k, x, storage in stored if storage._cdata in given and not x.is_inference()]
+        size = sum({s._cdata: s.nbytes() for _, _, s in stored if s._cdata not in known}.values())
+        crossing = Crossing(halves, values, versions, size)
+        carrier = torch.empty(1, dtype=torch.int64)
+        carrier.untyped_storage().lowtide_crossing = crossing  # type: ignore[attr-defined]
+        self.loop.end_forward(self, crossing)
+        return [*outputs, carrier]
+
+    def backward(self, args: list[Any]) -> list[Any]:
+        """Backward of one call: the gradients of forward's inputs."""
+        carrier, *gradients = args
+        args.clear()
+        crossing = getattr(carrier.untyped_storage(), "lowtide_crossing", None)
+        if not isinstance(crossing, Crossing):
+            raise RuntimeError(
+                "what forward left for backward is gone: a hook of torch.autograd.graph.saved_tensors_hooks has put a "
+                "copy in its place; lowtide's graphs cannot be combined with hooks that copy"
+            )
+        del carrier
+        self.loop.begin_backward(self, crossing)
+        with torch.no_grad(), torch._C._DisableAutocast():
+            results = crossing.halves.backward(crossing.taken(), gradients, Ledger(None))
+        self.loop.end_backward(self, crossing)
+        return results

@@ -1,0 +1,143 @@
+"""A compiled graph made to fit: measured on the tensors of a call, planned within what its loop leaves to it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from lowtide.compiling.settings import Settings
+from lowtide.graph.ops import Op
+from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.boundary import opening
+from lowtide.planning.policies import BudgetInfeasible, quiet
+from lowtide.planning.sharing import Limits, Point
+from lowtide.planning.simulate import simulate
+from lowtide.profiling.profile import profile
+from lowtide.records.profile import Profile, StorageRecord
+from lowtide.records.step_plan import Act, StepPlan
+from lowtide.records.vocabulary import Role
+from lowtide.training.pipeline import NEAR_THE_FLOOR, PLANNING_STEPS, provisional_seconds, provisional_step
+from lowtide.training.planned import Planned, Variant, apply_plan, frontier_plans, make_plan
+
+LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0
+"""What planning a graph may take where no limit is given, between these by the time of its ops."""
+POINTS = 8
+"""Plans of a graph that others share the budget with: from what it takes as it is to the least."""
+OUTSIDE = "outside of the graph"
+
+
+def measured(graph: StepGraph, tensors: Sequence[Tensor], room: int, settings: Settings) -> Profile:
+    """`graph` measured on `tensors` while it takes no more than about `room` bytes, inputs included."""
+    seconds = provisional_seconds(graph, settings.time_limit)
+    through = provisional_step(graph, None, room, seconds=seconds, say=quiet)
+    found = profile(graph, list(tensors), runs=2, quick=True, through=through)
+    boundary = _boundary(graph)
+    ops = [replace(op, runtime_ms=0.0, workspace_B=0) if op.rank == boundary.rank else op for op in found.ops]
+    return replace(found, ops=tuple(ops))
+
+
+def plan_within(
+    graph: StepGraph,
+    found: Profile,
+    limits: Limits,
+    settings: Settings,
+    *,
+    share: float = 1.0,
+    budget: int | None = None,
+) -> Planned:
+    """The fastest plan of the measured graph within `limits`; BudgetInfeasible where there is none.
+
+    It may take a `share` of the usual time. A `budget` above that of the settings gives way by as much.
+    """
+    wanted = settings.budget_bytes
+    assert wanted is not None
+    chosen, plan = make_plan(
+        Variant(graph, surrounded(graph, found, limits, wanted)),
+        None,
+        wanted if budget is None else budget,
+        name=settings.policy,
+        time_limit=seconds(found, settings) * share,
+        say=quiet,
+    )
+    return apply_plan(chosen, plan)
+
+
+def plan_low(
+    graph: StepGraph, found: Profile, limits: Limits, infeasible: BudgetInfeasible, settings: Settings
+) -> Planned:
+    """A plan close to the least peak: where the graph must do with less than it can, until others make room."""
+    for share in NEAR_THE_FLOOR:
+        try:
+            budget = int(share * infeasible.floor)
+            return plan_within(graph, found, limits, settings, share=1 / len(NEAR_THE_FLOOR), budget=budget)
+        except BudgetInfeasible:
+            continue
+    raise infeasible
+
+
+def ladder(graph: StepGraph, found: Profile, settings: Settings) -> list[StepPlan]:
+    """Plans of the measured graph from what it takes as it is down to the least that was reached."""
+    budget = settings.budget_bytes
+    assert budget is not None
+    variant = Variant(graph, found)
+    return frontier_plans(variant, budget, points=POINTS, time_limit=seconds(found, settings), say=quiet)
+
+
+def seconds(found: Profile, settings: Settings) -> float:
+    """For one plan."""
+    usual = min(MOST_SECONDS, max(LEAST_SECONDS, PLANNING_STEPS * found.step_ms / 1000))
+    return usual if settings.time_limit is None else settings.time_limit
+
+
+def surrounded(graph: StepGraph, found: Profile, limits: Limits, budget: int) -> Profile:
+    """`found` with the bytes of others that leave just `limits` of `budget` to the graph: always, in forward alone,
+    from the boundary on, and at it."""
+    before, after = _others(graph)
+    inputs, fixed = fixed_bytes(graph, found)
+    room = min(budget, max(inputs + limits.forward, inputs + fixed + limits.backward))
+    in_forward = max(0, room - inputs - limits.forward)
+    behind = max(0, room - inputs - fixed - limits.backward)
+    between = max(0, room - in_forward - behind - inputs - fixed - limits.saved)
+    sizes = {before: in_forward, after: behind}
+    storages = [replace(s, bytes=sizes.get(k, s.bytes)) for k, s in enumerate(found.storages)]
+    storages.append(StorageRecord(OUTSIDE, budget - room, Role.OTHER, True, None, None))
+    rank = _boundary(graph).rank
+    ops = [replace(op, workspace_B=between) if op.rank == rank else op for op in found.ops]
+    return replace(found, storages=tuple(storages), ops=tuple(ops), step_peak_B=found.step_peak_B + budget - room)
+
+
+def fixed_bytes(graph: StepGraph, found: Profile) -> tuple[int, int]:
+    """Bytes that no plan changes: of the inputs, and of the outputs with their gradients."""
+    boundary, (before, _) = _boundary(graph), _others(graph)
+    inputs = sum(found.storages[s.index].bytes for s in graph.storages if s.resident)
+    made = {s for s in (*boundary.reads, *boundary.makes) if s != before and not graph.storages[s].resident}
+    return inputs, sum(found.storages[s].bytes for s in made)
+
+
+def point_of(graph: StepGraph, plan: StepPlan) -> Point:
+    """A plan as the other graphs see it."""
+    boundary, (before, after) = _boundary(graph), _others(graph)
+    made = {s for s in (*boundary.reads, *boundary.makes) if s not in (before, after)}
+    fixed = sum(plan.problem.storages[s].bytes for s in made if not graph.storages[s].resident)
+    held, left = plan.exact.storages[before].bytes, plan.exact.storages[after].bytes
+    op = next(o for o, a in enumerate(plan.actions) if a.act is Act.RUN and a.ranks == (boundary.rank,))
+    line = simulate(plan.exact, plan.exact_order)
+    place = plan.exact_order.index(op)
+    there = line.live[place] - plan.exact.ops[op].workspace - held
+    return Point(
+        forward=max(line.live[:place]) - line.resident - held,
+        saved=there - line.resident - left - fixed,
+        backward=max((*line.live[place + 1 :], there)) - there,
+        time=line.time,
+    )
+
+
+def _boundary(graph: StepGraph) -> Op:
+    assert graph.boundary is not None, "a compiled graph has a boundary"
+    return graph.boundary
+
+
+def _others(graph: StepGraph) -> tuple[int, int]:
+    """The storages that stand for what others hold in forward alone, and from the boundary on."""
+    first = next(op for op in graph.ops if op.node.target is opening)
+    return first.makes[0], _boundary(graph).makes[0]

@@ -1,0 +1,23 @@
+"""Device bytes that are alive now, whoever holds them."""
+
+import gc
+
+import torch
+from torch import Tensor
+
+from lowtide.device.cuda import asked_bytes, indexed
+
+
+def live_bytes(device: torch.device) -> int:
+    """All tensors on `device`. The CPU's allocator does not know, so there every tensor that Python can reach counts:
+    what autograd alone holds does not, so ask while no backward is due."""
+    if device.type == "cuda":
+        return asked_bytes(indexed(device))[0]
+    gc.collect()
+    found: dict[int, int] = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), Tensor) and torch._C._has_storage(thing):
+            storage = thing.untyped_storage()
+            if storage.device == device:
+                found[storage._cdata] = storage.nbytes()
+    return sum(found.values())

@@ -1,0 +1,227 @@
+"""Training under torch.compile with a budget: equal to torch's own aot_eager, and inside the budget as measured."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import lowtide
+from lowtide.compiling.backend import backend
+from lowtide.compiling.loop import Loop, loops
+from lowtide.device.live import live_bytes
+
+KIB = 1024
+Seen = list[list[Any]]
+CPU = torch.device("cpu")
+
+
+def block(channels: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1))
+
+
+class Model(nn.Module):
+    """Dropout and batch norm, so that what runs again must not draw and must not move statistics."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Sequential(*(block(c) for c in cs)) for cs in ((3, 16), (16, 16)))
+        self.head = nn.Linear(16, 2)
+        self.broken = broken
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.broken:
+            torch._dynamo.graph_break()
+        logits: Tensor = self.head(self.second(x).mean((2, 3)))
+        return logits
+
+
+Step = Callable[[Any, nn.Module, torch.optim.Optimizer, Tensor, Tensor, int], Tensor]
+
+
+def plain_step(
+    compiled: Any, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, number: int
+) -> Tensor:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(compiled(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def clearing_late(
+    compiled: Any, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, number: int
+) -> Tensor:
+    loss = F.cross_entropy(compiled(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def accumulating(
+    compiled: Any, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, number: int
+) -> Tensor:
+    loss = F.cross_entropy(compiled(x), y)
+    loss.backward()
+    if number % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.detach()
+
+
+def autocast(
+    compiled: Any, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, number: int
+) -> Tensor:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.cross_entropy(compiled(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def twice(
+    compiled: Any, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, number: int
+) -> Tensor:
+    """Two calls of one graph are open at once, and an evaluation stands between the steps."""
+    optimizer.zero_grad()
+    loss = F.cross_entropy(compiled(x), y) + F.cross_entropy(compiled(x.flip(0)), y.flip(0))
+    loss.backward()
+    optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        compiled(x)
+    model.train()
+    return loss.detach()
+
+
+def train(
+    how: Any, options: dict[str, Any] | None, step: Step = plain_step, *, steps: int = 5, broken: bool = False
+) -> Seen:
+    """Everything that can be compared, after each step, outside of torch's memory."""
+    torch.manual_seed(0)
+    model = Model(broken=broken)
+    compiled = torch.compile(model, backend=how, options=options)
+    optimizer = torch.optim.Adam(model.parameters())
+    seen = []
+    for number in range(steps):
+        torch.manual_seed(number)
+        x, y = torch.randn(8, 3, 32, 32), torch.randint(2, (8,))
+        loss = step(compiled, model, optimizer, x, y, number)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        states = [s for p in model.parameters() for s in optimizer.state[p].values()]
+        after = [loss, torch.get_rng_state(), *gradients, *states, *model.parameters(), *model.buffers()]
+        seen.append([x.detach().numpy().copy() for x in after])
+    return seen
+
+
+def assert_equal(ours: Seen, theirs: Seen) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        assert all(torch.equal(torch.tensor(a), torch.tensor(b)) for a, b in zip(mine, other, strict=True))
+
+
+def budgeted(above: int) -> dict[str, Any]:
+    """Options with a budget of `above` bytes beside what other tests have left alive."""
+    return {"budget": live_bytes(CPU) + above, "time_limit": 1.0}
+
+
+def only_loop() -> Loop:
+    (loop,) = loops.values()
+    return loop
+
+
+def test_a_budget_is_met_and_training_is_equal() -> None:
+    options = budgeted(3000 * KIB)
+    ours = train(backend, options)
+    loop = only_loop()
+    assert any(graph.is_rewritten for graph in loop.graphs())
+    assert loop.measured_peak is not None
+    assert loop.predicted_peak is not None
+    assert loop.measured_peak <= options["budget"]
+    assert abs(loop.measured_peak - loop.predicted_peak) <= 0.01 * loop.predicted_peak
+    assert_equal(ours, train("aot_eager", None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [clearing_late, accumulating, autocast, twice])
+def test_other_loops(step: Step) -> None:
+    options = budgeted((8000 if step is twice else 3500) * KIB)
+    ours = train(backend, options, step)
+    loop = only_loop()
+    assert any(graph.is_rewritten for graph in loop.graphs())
+    assert loop.measured_peak is not None
+    assert loop.measured_peak <= options["budget"]
+    assert_equal(ours, train("aot_eager", None, step))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo looks at it
+@pytest.mark.slow
+def test_graphs_share_the_budget() -> None:
+    options = budgeted(5500 * KIB)
+    ours = train(backend, options, broken=True, steps=6)
+    loop = only_loop()
+    assert len(loop.graphs()) == 2
+    assert any(graph.is_rewritten for graph in loop.graphs())
+    assert loop.measured_peak is not None
+    assert loop.measured_peak <= options["budget"]
+    assert_equal(ours, train("aot_eager", None, broken=True, steps=6))
+
+
+@pytest.mark.slow
+def test_without_a_budget_nothing_is_rewritten() -> None:
+    ours = train(backend, None, steps=3)
+    assert not any(graph.is_rewritten for graph in only_loop().graphs())
+    assert_equal(ours, train("aot_eager", None, steps=3))
+
+
+def test_a_retained_graph_gives_the_same_gradients_twice() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh())
+    with torch._functorch.config.patch(donated_buffer=False):
+        out = torch.compile(model, backend=backend)(torch.ones(2, 4)).sum()
+        out.backward(retain_graph=True)
+        first = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        out.backward()
+    assert all(torch.equal(2 * a, p.grad) for a, p in zip(first, model.parameters(), strict=True) if p.grad is not None)
+
+
+def test_parameters_that_change_before_backward_are_refused() -> None:
+    last = nn.Linear(4, 4)
+    model = nn.Sequential(nn.Linear(4, 4), last)
+    out = torch.compile(model, backend=backend)(torch.ones(2, 4)).sum()
+    with torch.no_grad():
+        last.weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_what_varies_in_shape_runs_unplanned_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Linear(4, 4)
+    compiled = torch.compile(model, backend=backend, dynamic=True)
+    compiled(torch.ones(3, 4)).sum().backward()
+    compiled(torch.ones(5, 4)).sum().backward()
+    assert len([r for r in caplog.records if "its shapes vary" in r.message]) == 1
+
+
+def test_a_budget_below_what_is_there_is_refused() -> None:
+    model = nn.Linear(64, 64)
+    with pytest.raises(lowtide.InputError, match="on the device before forward"):
+        torch.compile(model, backend=backend, options={"budget": 100})(torch.ones(2, 64))
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(Exception, match="there is no option 'bugdet'; there are budget, "):
+        torch.compile(nn.Linear(2, 2), backend=backend, options={"bugdet": 1})(torch.ones(2, 2))
+
+
+def test_the_entry_point_names_the_backend() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["torch_dynamo_backends"] == {
+        "lowtide": f"{backend.__module__}:{backend.__name__}"
+    }
