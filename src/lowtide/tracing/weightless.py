@@ -25,12 +25,21 @@ def with_shapes_alone(model: nn.Module, optimizer: Optimizer | Callable[[nn.Modu
     before = [list(group["params"]) for group in groups]
     try:
         with standing_in(model, stand_ins):
+            _renew_lists(model)
             for group in groups:
                 group["params"] = [stand_ins.get(id(p), p) for p in group["params"]]
             yield optimizer if isinstance(optimizer, Optimizer) else optimizer(model)
     finally:
+        _renew_lists(model)
         for group, params in zip(groups, before, strict=True):
             group["params"] = params
+
+
+def _renew_lists(model: nn.Module) -> None:
+    """torch's recurrent layers keep a list of their parameters beside the parameters."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module._init_flat_weights()
 
 
 def _stand_in(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
