@@ -30,6 +30,8 @@ from lowtide.training.planned import Variant, make_plan
 from lowtide.units import parse_bytes
 
 CURVE_POINTS = 600
+MOST_SAMPLES = 1 << 20
+"""No larger batch is looked for: a step that does not grow with its batch would fit for ever."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def _parts(graph: StepGraph, step: StepProblem, timeline: Timeline) -> tuple[Fit
 def largest(
     make: Callable[[int], Sketch], device: Device, budget: int | str | None, *, time_limit: float
 ) -> tuple[int, int]:
-    """The largest number of samples that fits as it is, and with a plan.
+    """The largest number of samples that fits as it is, and with a plan, to within a thirty-second of it.
 
     Two captures are enough where their ops are the same: every storage's bytes grow in proportion.
     """
@@ -243,12 +245,14 @@ def judge_peak(drawn: Sketch) -> int:
 
 
 def _last(holds: Callable[[int], bool], known: int) -> int:
-    """The largest number for which it holds; it holds for `known`, and for no more once it fails."""
+    """The largest number for which it holds, nearly; it holds for `known`, and for no more once it fails."""
     step = max(1, known)
     low = known
-    while holds(low + step):
+    while low + step <= MOST_SAMPLES and holds(low + step):
         low += step
         step *= 2
+    if low + step > MOST_SAMPLES:
+        return low
     high = low + step
     while high - low > max(1, low // 32):
         middle = (low + high) // 2
@@ -297,6 +301,7 @@ def _scaled(one: Variant, two: Variant, samples: int) -> Variant:
             pack_ms=between(a.pack_ms, b.pack_ms),
             unpack_ms=between(a.unpack_ms, b.unpack_ms),
             pack_workspace_B=int(between(a.pack_workspace_B, b.pack_workspace_B)),
+            unpack_workspace_B=int(between(a.unpack_workspace_B, b.unpack_workspace_B)),
         )
         for a, b in zip(first.packs, second.packs, strict=True)
     )
