@@ -150,3 +150,17 @@ def test_constants_of_the_batch_are_part_of_its_form() -> None:
     graph(batch)
     with pytest.raises(BatchMismatch, match=r"batch\['scale'\] is 3\.0"):
         graph({**batch, "scale": 3.0})
+
+
+def test_bytes_are_the_same_at_every_capture() -> None:
+    """torch's cache of fake results forgets what a storage has beyond the value in it."""
+
+    def shifted(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        moved = torch.zeros(4, 8)
+        moved[:, 1:] = model(batch)[:, :-1]
+        return moved.square().mean()
+
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+    sizes = [[s.bytes for s in lowtide.capture(model, optimizer, torch.ones(4, 8), shifted).storages] for _ in range(3)]
+    assert sizes[0] == sizes[1] == sizes[2]

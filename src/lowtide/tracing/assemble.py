@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.optim import Optimizer
@@ -15,6 +16,8 @@ from lowtide.kernels.effects import can_repeat, is_random, written_arguments
 from lowtide.optimizer.update import expected_state, update
 from lowtide.records.vocabulary import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
+
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,28 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield leaf
 
 
+# These copy the whole storage behind their first argument, of which they may see a part.
+_COPIES_OF_STORAGES = {
+    aten.copy.default,
+    aten.slice_scatter.default,
+    aten.select_scatter.default,
+    aten.diagonal_scatter.default,
+    aten.as_strided_scatter.default,
+}
+
+
+def _bytes_made(node: fx.Node, value: Tensor, storages: _Storages) -> int:
+    """How many bytes `value` takes. A fake tensor knows, unless it comes from torch's cache of fake results:
+    that one forgets what a storage has beyond the value in it."""
+    if node.target in _COPIES_OF_STORAGES:
+        first = node.args[0]
+        assert isinstance(first, fx.Node)
+        behind = storages.of_node(first)
+        if behind and torch._debug_has_internal_overlap(first.meta["val"]) != 1:  # 1: surely
+            return storages.found[behind[0]].bytes
+    return value.untyped_storage().nbytes()
+
+
 def assemble(
     graph: fx.Graph,
     inputs: Sequence[InputTensor],
@@ -84,9 +109,8 @@ def assemble(
         makes = []
         for value in _tensors(node.meta["val"]):
             if storages.of(value) is None:
-                index = storages.add(
-                    node.name, value.untyped_storage().nbytes(), Role.OTHER, resident=False, maker=rank
-                )
+                size = _bytes_made(node, value, storages)
+                index = storages.add(node.name, size, Role.OTHER, resident=False, maker=rank)
                 storages.by_key[value.untyped_storage()._cdata] = index
                 makes.append(index)
         repeats, written = False, list[Any]()
@@ -221,16 +245,15 @@ def _with_overwriting(graph: fx.Graph, ops: list[Op], storages: _Storages) -> li
                 info = storages.found[storage]
                 mine = not info.resident and storage not in kept and last[storage] == op.rank
                 again = sum(storage in storages.of_node(n) for n in op.node.all_input_nodes)
-                if mine and again == 1 and _fits(first.meta["val"], op.node.meta["val"], info.bytes):
+                whole = storages.found[op.makes[0]].bytes == info.bytes
+                if mine and again == 1 and whole and _same_form(first.meta["val"], op.node.meta["val"]):
                     op = replace(op, overwrites=storage)
         result.append(op)
     return result
 
 
-def _fits(old: Tensor, new: Tensor, size: int) -> bool:
-    """Is `old` a whole storage of the kind that `new` needs?"""
-    same = (old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride())
-    return same and new.untyped_storage().nbytes() == size
+def _same_form(old: Tensor, new: Tensor) -> bool:
+    return (old.shape, old.dtype, old.stride()) == (new.shape, new.dtype, new.stride())
 
 
 def _with_roles(found: Sequence[Storage], ops: Sequence[Op], complete: set[int]) -> tuple[Storage, ...]:
