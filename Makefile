@@ -15,8 +15,10 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 PEERS := checkpoint, checkpoint every second, compile aot 0.5
+ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
+VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap
 
-.PHONY: bench-startup docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-budgets bench-process bench-swap bench-planner clean
+.PHONY: bench-startup docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -99,7 +101,18 @@ analysis: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+# About ten minutes: every kind of step in a process of its own, in turn. Nine of BERT-Base at once take about 16 GB.
 bench: setup
+	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/resnet152
+	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/bert-base
+
+# All models, peers and variants: hours.
+bench-full: setup
+	for model in "resnet152 --batch-size 4" "bert-base --batch-size 8 --dropout 0" "gpt2 --batch-size 4 --seq-len 256 --dropout 0" "vit-base --batch-size 8" "unet --batch-size 4"; do \
+		$(BIN)/lowtide bench process $$model --left 75,50,35,20 --peers "$(ALL_PEERS)" --variants "$(VARIANTS)" --at-once 7 --force --out reports/bench-full/$${model%% *} || exit 1; \
+	done
+
+bench-capture: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
 
@@ -110,11 +123,6 @@ bench-startup: setup
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152
 	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
-
-# Six processes at once take about 12 GB for BERT-Base.
-bench-process: setup
-	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/resnet152
-	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/bert-base
 
 bench-swap: setup
 	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/resnet152

@@ -15,6 +15,7 @@ from lowtide.planning.policies import quiet
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.runs import run_plain
 from lowtide.records.profile import Profile
+from lowtide.records.step_plan import Allowed
 from lowtide.records.vocabulary import Purpose
 from lowtide.training.pipeline import provisional_step
 from lowtide.training.planned import Variant, apply_plan, make_plan
@@ -111,7 +112,14 @@ def test_values_leave_the_device_and_nothing_else_changes(
     profile = use.measured(profile)
     budget = int(profile.resident_B + 0.5 * (profile.peak_B - profile.resident_B))
     _, plan = make_plan(
-        Variant(graph, profile), None, budget, name="optimal", time_limit=10, say=quiet, lanes=lanes, recompute=False
+        Variant(graph, profile),
+        None,
+        budget,
+        name="optimal",
+        time_limit=10,
+        say=quiet,
+        lanes=lanes,
+        allowed=Allowed(recompute=False, pack=False),
     )
     use.make_room([plan], graph.device)
     step = apply_plan(graph, plan)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
-from lowtide.cli.bench_process import process
+from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
 from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
@@ -36,9 +36,19 @@ app.command("startup")(startup)
 app.command("swap")(swap)
 
 
-@app.callback()
-def _root() -> None:
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    compared: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option("--compare", metavar="A B", help="Two folders of `bench process`: is B worse than A?"),
+    ] = None,
+) -> None:
     """Measure lowtide itself."""
+    if compared is not None:
+        if context.invoked_subcommand is not None:
+            raise InputError(f"--compare stands alone: leave {context.invoked_subcommand} out")
+        compare(*compared)
 
 
 Problems = Annotated[

@@ -15,7 +15,6 @@ from lowtide.cli.options import (
     Model,
     ModelSeed,
     OptimizerName,
-    PolicyName,
     SeqLen,
     TimeLimit,
     check_time_limit,
@@ -24,7 +23,6 @@ from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError
 from lowtide.extras import need
 from lowtide.files import results
-from lowtide.planning.policies import policy as find_policy
 
 NAMES = ("process.json", "process.csv", "process.png")
 LEAST_WARMUP = 2
@@ -42,9 +40,15 @@ def process(
         str,
         typer.Option(metavar="NAME,NAME,...", help="Also: checkpoint, checkpoint every second, compile aot 0.5 ..."),
     ] = "",
+    variants: Annotated[
+        str,
+        typer.Option(metavar="NAME,NAME,...", help="Plans beside the usual: mutwo, chen, no packing, late updates ..."),
+    ] = "",
+    at_once: Annotated[
+        int, typer.Option(help="Processes that live at a time, one of them warm eager; the others form groups.")
+    ] = 9,
     rounds: Annotated[int, typer.Option(help="Measured steps of every kind.")] = 5,
     warmup: Annotated[int, typer.Option(help="Steps of every kind before them.")] = 3,
-    policy: PolicyName = "optimal",
     time_limit: TimeLimit = 30.0,
     image_size: ImageSize = None,
     seq_len: SeqLen = None,
@@ -56,26 +60,34 @@ def process(
 ) -> None:
     """Memory of the process, page faults and time of eager, warm eager, captured and planned steps, in turn."""
     check_time_limit(time_limit)
-    find_policy(policy)
     shares = parse_shares(left)
     if rounds < 1 or warmup < LEAST_WARMUP:
         raise InputError(f"--rounds must be at least 1 and --warmup at least {LEAST_WARMUP}, not {rounds} and {warmup}")
+    if at_once < 2:
+        raise InputError(f"--at-once must be at least 2, warm eager and another, not {at_once}")
     need("reports", "lowtide bench process")
     from lowtide.experiments.machine import this_machine
     from lowtide.experiments.process.peers import find_peer
-    from lowtide.experiments.process.record import EAGER, KindSettings
+    from lowtide.experiments.process.record import EAGER, PLAIN, KindSettings, find_variant
     from lowtide.experiments.process.report import draw_process, process_table, write_process_csv
     from lowtide.experiments.process.run import measure_process
 
-    beside = [name.strip() for name in peers.split(",") if name.strip()]
+    beside, ways = _names(peers), [PLAIN, *(name for name in _names(variants) if name != PLAIN)]
     for name in beside:
         find_peer(name)
+    for name in ways:
+        find_variant(name)
     with results(out, NAMES, force=force) as folder, progress_line("bench process") as say:
         base = KindSettings(
-            *(EAGER, None, model, batch_size, image_size, seq_len, dropout, optimizer, lr, seed, policy, time_limit)
+            *(EAGER, None, PLAIN, model, batch_size, image_size, seq_len, dropout, optimizer, lr, seed, time_limit)
         )
         found = measure_process(
-            base, shares, beside, warmup=warmup, rounds=rounds, say=say, optimizer=optimizer, torch=this_machine().torch
+            *(base, shares, beside, ways),
+            warmup=warmup,
+            rounds=rounds,
+            at_once=at_once,
+            say=say,
+            torch=this_machine().torch,
         )
         found.save(folder / NAMES[0])
         write_process_csv(found, folder / NAMES[1])
@@ -83,3 +95,25 @@ def process(
     console = wide_console()
     console.print(process_table(found))
     tell_written(console, out, NAMES)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def compare(before: Path, after: Path) -> None:
+    """Say what has become worse or better between two runs; exit code 1 where something is worse."""
+    need("reports", "lowtide bench --compare")
+    from lowtide.experiments.process.compare import changes, changes_table
+    from lowtide.experiments.process.record import ProcessMemory
+
+    old, new = (ProcessMemory.load(path / NAMES[0] if path.is_dir() else path) for path in (before, after))
+    found = changes(old, new)
+    console = wide_console()
+    if not found:
+        console.print(f"{new.model}: nothing has changed by more than noise")
+        return
+    console.print(changes_table(new.model, found))
+    worse = sum(change.is_worse for change in found)
+    if worse:
+        raise InputError(f"{worse} of {new.model}'s figures are worse than before, by more than noise: see above")

@@ -22,7 +22,7 @@ from lowtide.profiling.profile import profile
 from lowtide.profiling.runs import no_collection, run_op_by_op
 from lowtide.profiling.untouched import untouched
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import StepPlan
+from lowtide.records.step_plan import Allowed, StepPlan
 from lowtide.records.vocabulary import Purpose
 from lowtide.tracing.capture import capture
 from lowtide.tracing.loss import model_loss
@@ -184,7 +184,7 @@ def _plan(
             time_limit=time_limit,
             say=lambda what: say(f"{stage}, {what}"),
             lanes=lanes,
-            recompute=wanted.recompute,
+            allowed=Allowed(recompute=wanted.recompute, pack=wanted.recompute),
         )
     except BudgetInfeasible as infeasible:
         return str(infeasible)

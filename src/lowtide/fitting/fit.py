@@ -22,6 +22,7 @@ from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.profiling.estimate import Rates, estimate
 from lowtide.profiling.problem import StepProblem, problem_of, with_states, without_idle_runs
+from lowtide.records.step_plan import AS_IT_IS
 from lowtide.records.vocabulary import Role
 from lowtide.tracing.capture import trace
 from lowtide.tracing.loss import Loss
@@ -45,7 +46,7 @@ class Sketch:
     @property
     def late(self) -> StepProblem:
         """As people train: all parameters move at the end."""
-        return problem_of(self.plain.graph, self.plain.profile, early=False)
+        return problem_of(self.plain.graph, self.plain.profile, allowed=AS_IT_IS)
 
 
 def fit(

@@ -127,13 +127,17 @@ class UNet(nn.Module):
         return scores
 
 
-def _twice(before: int, after: int) -> nn.Sequential:
+class UNetBlock(nn.Sequential):
+    """Two convolutions, which people checkpoint together."""
+
+
+def _twice(before: int, after: int) -> UNetBlock:
     layers = [
         layer
         for channels in (before, after)
         for layer in (nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(inplace=True))
     ]
-    return nn.Sequential(*layers)
+    return UNetBlock(*layers)
 
 
 def unet(batch_size: int, options: ModelOptions) -> Training:

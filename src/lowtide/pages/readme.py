@@ -8,6 +8,7 @@ from lowtide.errors import InputError, shown
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.capture.record import Comparison
 from lowtide.experiments.largest.record import Largest
+from lowtide.experiments.process.record import WARM, ProcessMemory
 from lowtide.experiments.startup.record import Startup
 from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.sweep.record import Sweep
@@ -20,7 +21,7 @@ _HEAD = (
 
 
 def cost_table(folder: Path) -> str:
-    """The table of what a captured step costs, from the files that `make bench` wrote into `folder`."""
+    """The table of what a captured step costs, from the files that `make bench-capture` wrote into `folder`."""
     rows = []
     for path in sorted(folder.glob("capture_*.json")):
         found = Comparison.load(path)
@@ -55,6 +56,40 @@ def budgets_table(folder: Path) -> str:
                 f"| {_spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
             )
     return "\n".join([*_BUDGETS_HEAD, *rows])
+
+
+_PROCESS_HEAD = (
+    "| | | budget | peak, allocator | peak, process | page faults a step | step time against warm eager | predicted "
+    "| bound | losses |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def process_table(folder: Path) -> str:
+    """All kinds of step beside each other, from the files that `make bench` or `make bench-full` wrote there."""
+    rows = []
+    for path in sorted(folder.glob("*/process.json")):
+        found = ProcessMemory.load(path)
+        for row in found.rows:
+            if row.kind == WARM and row.group:
+                continue  # the control of another group
+            start = f"| {found.model} | {row.kind} | {'' if row.budget_B is None else format_bytes(row.budget_B)}"
+            if row.failure is not None:
+                rows.append(f"{start} | no plan | | | | | | |")
+                continue
+            high, peak = found.high(row), found.peak(row)
+            over = "" if row.budget_B is None else f" ({high / row.budget_B - 1:+.1%})"
+            promise = ("", "") if row.promise is None else (f"{row.promise.overhead:+.1%}", f"{row.promise.bound:+.1%}")
+            cells = (
+                "" if peak is None else format_bytes(peak),
+                f"{format_bytes(high)}{over}",
+                f"{median(step.faults for step in found.counted(row)):,.0f}",
+                _spread(found.against_warm(row)),
+                *promise,
+                "equal" if found.is_equal(row) else "others",
+            )
+            rows.append(f"{start} | {' | '.join(cells)} |")
+    return "\n".join([*_PROCESS_HEAD, *rows])
 
 
 _SWAP_HEAD = (
@@ -198,6 +233,7 @@ def with_tables(text: str, reports: Path) -> str:
         "largest": lambda: limits_table(reports / "largest"),
         "sweep": lambda: sweep_table(reports / "sweep"),
         "budgets": lambda: budgets_table(reports / "budgets"),
+        "process": lambda: process_table(reports / "process"),
         "swap": lambda: swap_table(reports / "swap"),
         "capture": lambda: cost_table(reports / "bench"),
         "startup": lambda: startup_table(reports / "startup"),

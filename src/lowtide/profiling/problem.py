@@ -14,7 +14,7 @@ from lowtide.optimizer.update import is_foreach
 from lowtide.planning.problem import Op as ProblemOp
 from lowtide.planning.problem import Problem, Storage
 from lowtide.records.profile import OpRecord, Profile
-from lowtide.records.step_plan import Act, Action
+from lowtide.records.step_plan import EVERYTHING, Act, Action, Allowed
 from lowtide.records.transfer import copy_ms
 from lowtide.records.vocabulary import Phase
 
@@ -53,16 +53,15 @@ class Lanes:
 
 
 def problem_of(
-    graph: StepGraph, profile: Profile, *, early: bool = True, lanes: Lanes | None = None, recompute: bool = True
+    graph: StepGraph, profile: Profile, *, lanes: Lanes | None = None, allowed: Allowed = EVERYTHING
 ) -> StepProblem:
     """The problem of running `graph`, whose ops were measured in `profile` (perhaps with another ending).
 
-    Without `early` the parameters move at the end, as in eager training. With `lanes`, activations can be swapped in
-    the times that the profile has for it. Without `recompute` nothing can be made again or packed.
+    With `lanes`, activations can be swapped in the times that the profile has for it.
     """
     sizes = _sizes(graph, profile)
     records = {record.name: record for record in profile.ops}
-    once = _ops_that_run_once(graph) if recompute else [True] * len(graph.ops)
+    once = _ops_that_run_once(graph) if allowed.recompute else [True] * len(graph.ops)
     storages = [
         Storage(size, resident=s.resident, keep=s.index in graph.kept and not s.resident, name=s.name)
         for s, size in zip(graph.storages, sizes, strict=True)
@@ -78,7 +77,7 @@ def problem_of(
     ops: list[ProblemOp] = []
     actions: list[Action] = []
     waiting = _Views(records)
-    together = _update_places(graph, once, sizes, profile) if early else _updates_at_the_end(graph)
+    together = _update_places(graph, once, sizes, profile) if allowed.early_updates else _updates_at_the_end(graph)
     for op in graph.ops:
         if op.is_view:
             waiting.add(op)
@@ -102,7 +101,7 @@ def problem_of(
             actions.append(Action(Act.UPDATE, updates, None, first.module, first.source))
     key = {s: (record.name, k) for record in profile.ops for k, s in enumerate(record.makes)}
     measured = {key[pack.storage]: pack for pack in profile.packs}
-    for packing in graph.packings if recompute else ():
+    for packing in graph.packings if allowed.pack else ():
         maker = graph.ops[graph.storages[packing.storage].maker or 0]
         pack = measured[maker.name, maker.makes.index(packing.storage)]
         packed = len(storages)

@@ -10,6 +10,21 @@ from lowtide.records.sound import check_plans
 
 
 @dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a plan may do beside dropping what nobody reads again; all of it, unless one is measured without."""
+
+    recompute: bool = True
+    pack: bool = True
+    early_updates: bool = True
+    """Parameters move as soon as their gradient is complete; without, at the end, as in eager training."""
+
+
+EVERYTHING = Allowed()
+AS_IT_IS = Allowed(early_updates=False)
+"""Of a step that is not planned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """The step that a plan is for."""
 

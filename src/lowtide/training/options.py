@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lowtide.errors import InputError, shown
 from lowtide.planning.policies import policy as find_policy
+from lowtide.records.step_plan import EVERYTHING, Allowed
 from lowtide.units import parse_bytes
 
 
@@ -26,6 +27,10 @@ class Options:
     keep_gradients: bool
     forms: int
     """Of batch and settings, whose graphs and plans are kept."""
+    allowed: Allowed = EVERYTHING
+    """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
+    addresses: bool = True
+    """Planned addresses, where the device has them; off in benchmarks only."""
 
     def __post_init__(self) -> None:
         if self.budget is not None:

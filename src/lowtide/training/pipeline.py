@@ -82,7 +82,7 @@ def plan_steps(
     """Every kind of step in `graphs` planned into the budget, and what the plans are made from."""
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     whole = _whole(traced, graphs, wanted)
-    signed = _worthwhile_signs(traced, whole)
+    signed = _worthwhile_signs(traced, whole) if wanted.allowed.pack else None
     seconds = provisional_seconds(whole, wanted.time_limit)
     through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
     times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
@@ -112,6 +112,7 @@ def plan_steps(
             time_limit=limit,
             say=bar.planning,
             lanes=lanes,
+            allowed=wanted.allowed,
         )
         times.note("plan", told(plan))
         steps[kind] = apply_plan(chosen, plan)
@@ -162,6 +163,7 @@ def plan_alike(
                 time_limit=limit,
                 say=bar.planning,
                 lanes=lanes,
+                allowed=wanted.allowed,
                 follow=[plan for plan in follow[kind] if plan is not None],
             )
         except BudgetInfeasible:

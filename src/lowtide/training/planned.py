@@ -16,7 +16,7 @@ from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import StepPlan
+from lowtide.records.step_plan import AS_IT_IS, EVERYTHING, Allowed, StepPlan
 from lowtide.records.vocabulary import Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
@@ -112,22 +112,22 @@ def make_plan(
     time_limit: float,
     say: Say,
     lanes: Lanes | None = None,
-    recompute: bool = True,
+    allowed: Allowed = EVERYTHING,
     follow: Sequence[StepPlan] = (),
 ) -> tuple[StepGraph, StepPlan]:
     """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
 
     Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
-    With `lanes` values can be swapped; without `recompute` nothing is made again or packed. `follow` are plans for
-    other shapes of the same step: where the decisions of one of them fit, nothing is searched.
+    With `lanes` values can be swapped. `follow` are plans for other shapes of the same step: where the decisions of
+    one of them fit, nothing is searched.
     """
-    late = problem_of(plain.graph, plain.profile, early=False)
+    late = problem_of(plain.graph, plain.profile, allowed=AS_IT_IS)
     taken = simulate(late.problem, late.problem.program).peak - late.states_B
     unplanned = max(taken, _measured_peak(plain.graph, plain.profile))
     if unplanned <= budget:
         return plain.graph, _step_plan(plain.graph, late, None, budget, name, unplanned)
     variants = [variant for variant in (plain, signs) if variant]
-    problems = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, recompute=recompute)) for v in variants]
+    problems = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, allowed=allowed)) for v in variants]
     base = problems[0][1].problem.base_time
     found: list[tuple[StepGraph, StepPlan]] = []
     for graph, step in problems if follow else ():

@@ -148,7 +148,7 @@ class TrainStep:
         self._newest = self._make(batch, plan)
         self._prepared.append(self._newest)
         self._meter: Meter = meter_for(self._graph.device)
-        self._arena = arena_for(self._graph.device)
+        self._arena = arena_for(self._graph.device) if options.addresses else None
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.errors import InputError
+from lowtide.experiments.process.compare import changes
 from lowtide.experiments.process.peers import find_peer
-from lowtide.experiments.process.record import CAPTURED, EAGER, WARM, KindRow, ProcessMemory, StepFigures
+from lowtide.experiments.process.record import CAPTURED, EAGER, WARM, KindRow, ProcessMemory, Promise, StepFigures
 from lowtide.experiments.process.report import draw_process, process_table, write_process_csv
 from lowtide.models import ModelOptions, build
 
@@ -25,7 +26,10 @@ def row(kind: str, ms: float, high: int, budget: int | None = None, failure: str
         StepFigures(9 * ms, 10**6, 9 * high, high, 1.0),
         *(StepFigures(ms + k, k, high + k, high, 0.5) for k in range(3)),
     )
-    return KindRow(kind, budget, failure, 300 * MIB, 50 * MIB, 60 * MIB, None, None, () if failure else steps)
+    promise = None if budget is None else Promise(budget, 0.08, 0.07)
+    return KindRow(
+        kind, budget, failure, 300 * MIB, 50 * MIB, 60 * MIB, 3.0, promise, None, None, () if failure else steps
+    )
 
 
 FOUND = ProcessMemory(
@@ -48,6 +52,8 @@ def test_the_table_leaves_out_what_came_before(tmp_path: Path) -> None:
     assert "82.0 MiB" in line
     assert "+2.5%" in line
     assert "+9.9%" in line
+    assert "+8.0%" in line
+    assert "+7.0%" in line
     assert "5% left: too little" in text
     write_process_csv(FOUND, tmp_path / "process.csv")
     with (tmp_path / "process.csv").open() as file:
@@ -75,11 +81,16 @@ def test_a_record_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_kinds_take_turns_in_their_own_processes(tmp_path: Path) -> None:
     words = ["bench", "process", "mlp", "--batch-size", "64", "--left", "95", "--rounds", "2", "--out", str(tmp_path)]
-    words += ["--peers", "compile aot 0.5"]
+    words += ["--peers", "compile aot 0.5", "--variants", "no packing, no addresses", "--at-once", "5"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     found = ProcessMemory.load(tmp_path / "process.json")
-    assert [row.kind for row in found.rows] == [EAGER, WARM, CAPTURED, "compile aot 0.5", "95% left"]
+    first = [WARM, EAGER, CAPTURED, "compile aot 0.5", "95% left"]
+    second = [WARM, "95% left, no packing", "95% left, no addresses"]
+    assert [row.kind for row in found.rows] == first + second
+    assert [row.group for row in found.rows] == [0] * 5 + [1] * 3
+    assert [row.kind for row in found.rows if not found.is_equal(row)] in ([], ["compile aot 0.5"])
+    assert [row.arena_B is None for row in found.rows[4:]] == [False, True, False, True]
     assert all(len(found.counted(row)) == 2 for row in found.rows)
     assert all(step.high_B > row.resident_B for row in found.rows for step in found.counted(row))
 
@@ -112,3 +123,59 @@ def test_checkpointed_blocks_give_the_same_loss() -> None:
     model = find_peer("checkpoint every second")(wrapped)
     losses = [m(**plain.batch).loss for m in (plain.model, model)]
     assert torch.equal(*losses)
+
+
+def test_each_group_has_its_own_control() -> None:
+    slow = [replace(row(kind, ms, 90 * MIB), group=1) for kind, ms in ((WARM, 200), ("checkpoint", 300))]
+    found = replace(FOUND, rows=(*FOUND.rows, *slow))
+    assert found.against_warm(slow[1])[0] == pytest.approx(0.5)
+    assert found.against_warm(FOUND.rows[0])[0] == pytest.approx(0.2)
+
+
+def test_a_run_is_like_itself() -> None:
+    assert changes(FOUND, FOUND) == []
+
+
+def test_what_is_worse_is_named() -> None:
+    """Slower than the noise, more bytes, other losses, no plan; faster is no regression."""
+    rows = list(FOUND.rows)
+    rows[0] = row(EAGER, 90, 100 * MIB)
+    rows[2] = row(CAPTURED, 130, 99 * MIB)
+    rows[3] = row("50% left", 0, 0, 80 * MIB, "not any more")
+    found = changes(FOUND, replace(FOUND, rows=tuple(rows)))
+    assert [(c.kind, c.figure, c.is_worse) for c in found] == [
+        (EAGER, "time against warm eager", False),
+        (CAPTURED, "allocator", True),
+        (CAPTURED, "process", True),
+        (CAPTURED, "time against warm eager", True),
+        ("50% left", "plan", True),
+    ]
+
+
+def test_noise_is_no_change() -> None:
+    """The middle halves of the rounds overlap."""
+    noisy = replace(
+        FOUND.rows[2],
+        steps=tuple(replace(s, ms=ms) for s, ms in zip(FOUND.rows[2].steps, (900, 80, 99, 130), strict=True)),
+    )
+    rows = (*FOUND.rows[:2], noisy, *FOUND.rows[3:])
+    assert changes(FOUND, replace(FOUND, rows=rows)) == []
+
+
+def test_two_runs_are_compared_on_the_command_line(tmp_path: Path) -> None:
+    for name, ms in (("a", 100), ("b", 150)):
+        (tmp_path / name).mkdir()
+        rows = (*FOUND.rows[:2], row(CAPTURED, ms, 98 * MIB))
+        replace(FOUND, rows=rows).save(tmp_path / name / "process.json")
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    worse = CliRunner().invoke(app, ["bench", "--compare", a, b])
+    assert worse.exit_code != 0
+    assert "1 of m's figures are worse" in str(worse.exception)
+    assert CliRunner().invoke(app, ["bench", "--compare", b, a]).exit_code == 0
+    same = CliRunner().invoke(app, ["bench", "--compare", a, a])
+    assert "nothing has changed" in same.output
+
+
+def test_runs_of_two_models_are_not_compared() -> None:
+    with pytest.raises(InputError, match="compare two runs of one"):
+        changes(FOUND, replace(FOUND, model="n"))

@@ -13,10 +13,20 @@ from lowtide.device.limit import give_back
 from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes
 from lowtide.experiments.eager_training import EagerTraining, held_bytes
 from lowtide.experiments.process.peers import PEERS
-from lowtide.experiments.process.record import CAPTURED, EAGER, WARM, KindSettings, StepFigures
+from lowtide.experiments.process.record import (
+    CAPTURED,
+    EAGER,
+    WARM,
+    KindSettings,
+    Promise,
+    StepFigures,
+    find_variant,
+)
+from lowtide.forecast import Forecast
 from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.profiling.runs import no_collection
+from lowtide.training.options import Options
 from lowtide.training.train_step import TrainStep, train_step
 
 
@@ -29,6 +39,7 @@ class Kind:
         training = build(wanted.model, wanted.batch_size, _options(wanted), seed=wanted.seed)
         self._batch = training.batch
         self._optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
+        began = perf_counter()
         self.planned: TrainStep | None = None
         self._run: Callable[[Any], tuple[Any, int | None]]
         if wanted.kind in (EAGER, WARM, *PEERS):
@@ -37,18 +48,11 @@ class Kind:
             self._run = lambda batch: eager.step(batch)[::2]
         else:
             assert (wanted.budget is None) == (wanted.kind == CAPTURED)
-            self.planned = train_step(
-                training.model,
-                self._optimizer,
-                training.batch,
-                training.loss,
-                budget=wanted.budget,
-                policy=wanted.policy,
-                time_limit=wanted.time_limit,
-                progress=False,
-                sentinel=False,  # only the step itself is measured
+            self.planned = TrainStep(
+                training.model, self._optimizer, training.batch, training.loss, _train_options(wanted), None
             )
             self._run = self._planned_step
+        self.startup = perf_counter() - began
         self._training = training
         self.ready = resident_bytes() - self.base
 
@@ -73,6 +77,33 @@ class Kind:
             "arena_B": None if self.planned is None else self.planned.arena_bytes,
             "unforeseen": None if counts is None else counts.unforeseen + counts.taken,
         }
+
+
+def _train_options(wanted: KindSettings) -> Options:
+    variant = find_variant(wanted.variant)
+    return Options(
+        budget=wanted.budget,
+        policy=variant.policy,
+        clip_grad_norm=None,
+        accumulate=1,
+        time_limit=wanted.time_limit,
+        progress=False,
+        swap=variant.swap,
+        swap_dir=None,
+        side_effects="refuse",
+        sentinel=False,  # only the step itself is measured
+        keep_gradients=False,
+        forms=1,
+        allowed=variant.allowed,
+        addresses=variant.addresses,
+    )
+
+
+def _promise(step: TrainStep | None) -> dict[str, float] | None:
+    if step is None or step.plan is None:
+        return None
+    forecast = Forecast(step.plan)
+    return asdict(Promise(forecast.peak, forecast.overhead, step.plan.bound))
 
 
 def _options(wanted: KindSettings) -> ModelOptions:
@@ -107,7 +138,8 @@ def main() -> None:
     except BudgetInfeasible as infeasible:
         answer({"failure": str(infeasible)})
         return
-    answer({"base_B": kind.base, "ready_B": kind.ready})
+    promise = _promise(kind.planned)
+    answer({"base_B": kind.base, "ready_B": kind.ready, "startup_s": kind.startup, "promise": promise})
     for line in sys.stdin:
         if line.strip() == "end":
             answer(kind.end())

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from lowtide.errors import InputError, shown
 from lowtide.models.training import Training
 
-BLOCKS = ("BertLayer", "ResNetBottleNeckLayer", "GPT2Block", "ViTLayer")
+BLOCKS = ("BertLayer", "ResNetBottleNeckLayer", "GPT2Block", "ViTLayer", "UNetBlock")
 """Classes of the blocks that people wrap."""
 
 

@@ -1,22 +1,56 @@
-"""What steps take of their process, kind by kind: eager, eager in warm memory, captured, planned."""
+"""What steps take of their process, kind by kind: eager, eager in warm memory, captured, planned, and what peers do."""
 
 from dataclasses import dataclass
 
+from lowtide.errors import InputError, shown
 from lowtide.records.codec import Saved
+from lowtide.records.step_plan import EVERYTHING, Allowed
 
 EAGER, WARM, CAPTURED = "eager", "eager, warm", "captured"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a plan is made."""
+
+    policy: str = "optimal"
+    allowed: Allowed = EVERYTHING
+    addresses: bool = True
+    swap: str = "off"
+
+
+PLAIN = "optimal"
+VARIANTS = {
+    PLAIN: Variant(),
+    "mutwo": Variant(policy="mutwo"),
+    "chen": Variant(policy="chen"),
+    "no packing": Variant(allowed=Allowed(pack=False)),
+    "late updates": Variant(allowed=Allowed(early_updates=False)),
+    "no addresses": Variant(addresses=False),
+    "swap": Variant(swap="disk"),
+}
+"""lowtide as it is, with another policy, without one of its mechanisms, and with swapping beside them."""
+
+
+def find_variant(name: str) -> Variant:
+    """Of VARIANTS."""
+    if name not in VARIANTS:
+        raise InputError(f"unknown variant {shown(name)}: write one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
 
 
 @dataclass(frozen=True, slots=True)
 class KindSettings(Saved):
     """What one process runs."""
 
-    FORMAT = "lowtide-process-kind/1"
+    FORMAT = "lowtide-process-kind/2"
 
     kind: str
     """EAGER, WARM, CAPTURED, the name of a peer, or that of a plan."""
     budget: int | None
     """Of a plan."""
+    variant: str
+    """How a plan is made: PLAIN or another of VARIANTS."""
     model: str
     batch_size: int
     image_size: int | None
@@ -25,8 +59,18 @@ class KindSettings(Saved):
     optimizer: str
     lr: float
     seed: int
-    policy: str
     time_limit: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a plan says of itself."""
+
+    peak_B: int
+    overhead: float
+    """Against the captured step."""
+    bound: float
+    """No plan under the budget adds less, by these times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +100,23 @@ class KindRow:
     """Bytes of parameters, buffers, optimizer state and batch."""
     ready_B: int
     """Memory of the process above `base_B` when everything was ready for the first step."""
+    startup_s: float
+    """Until everything was ready for it, the model itself aside."""
+    promise: Promise | None
     arena_B: int | None
     unforeseen: int | None
     """Allocations of the last step that were not at a planned address although they ended in it."""
     steps: tuple[StepFigures, ...]
     """All of them, those to warm up too."""
+    group: int = 0
+    """Rows of one group took turns; each group has its own warm eager steps."""
 
 
 @dataclass(frozen=True)
 class ProcessMemory(Saved):
     """All kinds of one model; step n of each is of the same round."""
 
-    FORMAT = "lowtide-process/1"
+    FORMAT = "lowtide-process/2"
 
     model: str
     batch_size: int
@@ -84,8 +133,21 @@ class ProcessMemory(Saved):
 
     def is_equal(self, row: KindRow) -> bool:
         """Are all its losses eager's, to the last bit?"""
-        eager = next(other for other in self.rows if other.kind == EAGER)
-        return [step.loss for step in row.steps] == [step.loss for step in eager.steps]
+        warm = self.control(row)
+        return [step.loss for step in row.steps] == [step.loss for step in warm.steps]
+
+    def control(self, row: KindRow) -> KindRow:
+        """The warm eager steps that took turns with those of `row`."""
+        return next(other for other in self.rows if other.kind == WARM and other.group == row.group)
+
+    def against_warm(self, row: KindRow) -> list[float]:
+        """Of each round the time against warm eager's, less one."""
+        pairs = zip(self.counted(row), self.counted(self.control(row)), strict=True)
+        return [mine.ms / other.ms - 1 for mine, other in pairs]
+
+    def peak(self, row: KindRow) -> int | None:
+        """The most bytes of a step by the allocator."""
+        return max((step.peak_B for step in self.counted(row) if step.peak_B is not None), default=None)
 
     def high(self, row: KindRow) -> int:
         """The most memory that a step of `row` took of the process."""

@@ -18,10 +18,12 @@ from lowtide.errors import InputError
 from lowtide.experiments.process.record import (
     CAPTURED,
     EAGER,
+    PLAIN,
     WARM,
     KindRow,
     KindSettings,
     ProcessMemory,
+    Promise,
     StepFigures,
 )
 from lowtide.files import owned_prefix
@@ -67,19 +69,22 @@ class Child:
             self._tell("step")
             self.steps.append(StepFigures(**self._answer()))
 
-    def end(self) -> KindRow:
-        """All that was measured."""
+    def end(self, group: int = 0) -> KindRow:
+        """All that was measured, as a row of that group."""
         wanted = self.wanted
         if self.failure is not None:
-            return KindRow(wanted.kind, wanted.budget, self.failure, 0, 0, 0, None, None, ())
+            return KindRow(wanted.kind, wanted.budget, self.failure, 0, 0, 0, 0.0, None, None, None, (), group)
         self._tell("end")
+        promise = self._ready.pop("promise")
         return KindRow(
             kind=wanted.kind,
             budget_B=wanted.budget,
             failure=None,
             **self._ready,
             **self._answer(),
+            promise=None if promise is None else Promise(**promise),
             steps=tuple(self.steps),
+            group=group,
         )
 
     def _tell(self, word: str) -> None:
@@ -101,47 +106,58 @@ def measure_process(
     base: KindSettings,
     left: Sequence[float],
     peers: Sequence[str] = (),
+    variants: Sequence[str] = (PLAIN,),
     *,
     warmup: int,
     rounds: int,
+    at_once: int,
     say: Say,
-    optimizer: str,
     torch: str,
 ) -> ProcessMemory:
-    """Eager steps in both kinds of memory, captured ones, those of `peers`, and plans that leave the shares in
-    `left` of the bytes above the residents; `base` says of what."""
+    """Eager steps in both kinds of memory, captured ones, those of `peers`, and plans of all `variants` that leave the
+    shares in `left` of the bytes above the residents; `base` says of what. `at_once` processes live at a time."""
     prefix = owned_prefix(Path(tempfile.gettempdir()), "lowtide-process-")
-    with tempfile.TemporaryDirectory(prefix=prefix) as name, ExitStack() as stack:
-
-        def start(kind: str, budget: int | None = None) -> Child:
-            say(f"start {kind}")
-            return stack.enter_context(Child(replace(base, kind=kind, budget=budget), Path(name)))
-
-        children = [start(kind) for kind in (EAGER, WARM, CAPTURED, *peers)]
+    with tempfile.TemporaryDirectory(prefix=prefix) as name:
+        kinds = [replace(base, kind=kind) for kind in (EAGER, CAPTURED, *peers)]
         for budget, share in zip(_budgets(base, left, Path(name), say), left, strict=True):
-            children.append(start(f"{share:.0%} left", budget))
-        for number in range(warmup + rounds):
-            first = number % len(children)
-            for child in children[first:] + children[:first]:
-                say(f"round {number + 1} of {warmup + rounds}, {child.wanted.kind}")
-                time.sleep(SETTLE)
-                child.step()
-        rows = tuple(child.end() for child in children)
+            for variant in variants:
+                called = f"{share:.0%} left" + (f", {variant}" if variant != PLAIN else "")
+                kinds.append(replace(base, kind=called, budget=budget, variant=variant))
+        rows: list[KindRow] = []
+        size = at_once - 1  # beside warm eager
+        for group, start in enumerate(range(0, len(kinds), size)):
+            members = [replace(base, kind=WARM), *kinds[start : start + size]]
+            rows += _take_turns(members, group, Path(name), warmup + rounds, say)
     return ProcessMemory(
         model=base.model,
         batch_size=base.batch_size,
-        optimizer=optimizer,
+        optimizer=base.optimizer,
         threads=len(os.sched_getaffinity(0)),
         torch=torch,
         warmup=warmup,
-        rows=rows,
+        rows=tuple(rows),
     )
+
+
+def _take_turns(kinds: Sequence[KindSettings], group: int, folder: Path, rounds: int, say: Say) -> list[KindRow]:
+    with ExitStack() as stack:
+        children = []
+        for wanted in kinds:
+            say(f"start {wanted.kind}")
+            children.append(stack.enter_context(Child(wanted, folder)))
+        for number in range(rounds):
+            first = number % len(children)
+            for child in children[first:] + children[:first]:
+                say(f"round {number + 1} of {rounds}, {child.wanted.kind}")
+                time.sleep(SETTLE)
+                child.step()
+        return [child.end(group) for child in children]
 
 
 def _budgets(base: KindSettings, left: Sequence[float], folder: Path, say: Say) -> list[int]:
     """By what two eager steps take, in a process that is gone afterwards."""
     say("budgets")
-    with Child(replace(base, kind=EAGER, budget=None), folder) as child:
+    with Child(replace(base, kind=EAGER), folder) as child:
         for _ in range(2):
             child.step()
         row = child.end()
