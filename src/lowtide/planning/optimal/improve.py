@@ -13,6 +13,7 @@ from lowtide.planning.optimal.instants import Allowed, Model
 from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance, working_within
 
 Range = tuple[int, int]
 """Program positions from the first up to, not including, the second."""
@@ -20,7 +21,7 @@ Range = tuple[int, int]
 
 def improve(best: Incumbent) -> None:
     """Free all values but only near their need, then ranges of values with more freedom; keep what is better."""
-    with best.allowance.reserve(best.walk_share):  # for the walk that follows
+    with working_within(allowance().keeping(best.walk_share)):  # for the walk that follows
         _improve(best)
 
 

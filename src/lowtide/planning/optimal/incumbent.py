@@ -14,7 +14,7 @@ from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import Allowance
+from lowtide.planning.optimal.work import allowance
 
 if TYPE_CHECKING:
     from lowtide.planning.optimal.spine.bound import SpineBound
@@ -59,7 +59,6 @@ class Incumbent:
 
     view: ProgramView
     budget: int
-    allowance: Allowance
     seed: int
     progress: Callable[[str], None]
     without: frozenset[str] = frozenset()
@@ -85,7 +84,6 @@ class Incumbent:
     floor_order: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.whole = self.allowance.whole
         self.floor = int(self.view.live.max())
         self.floor_order = list(self.view.problem.program)
 
@@ -147,9 +145,14 @@ class Incumbent:
         """Is the best order so long that working on it would take all the work?"""
         return self.order is not None and len(self.order) >= SETTINGS.long * self.view.count
 
+    @property
+    def whole(self) -> float:
+        """All the work of the search."""
+        return allowance().whole
+
     def left(self) -> float:
-        """Work that may still be done."""
-        return self.allowance.left()
+        """Work that the part that is running may still do."""
+        return allowance().left()
 
     def plain(self) -> "Plain | None":
         """The problem without optional ops, for parts that know none: what the best order packs waits packed.
