@@ -86,7 +86,9 @@ def ablation_table(cases: Sequence[Case]) -> Table:
     """Overhead and bound in per cent, a row per stage left out; filled in where they differ from the first row."""
     cells: dict[str, dict[str, str]] = {}
     for case in cases:
-        reached = "not reached" if case.overhead is None else f"{100 * case.overhead:.3f}, {100 * (case.bound or 0):.3f}"
+        reached = (
+            "not reached" if case.overhead is None else f"{100 * case.overhead:.3f}, {100 * (case.bound or 0):.3f}"
+        )
         column = cells.setdefault(f"{case.problem} {case.label}", {})
         column[case.policy] = "infeasible" if case.infeasible else reached
     whole, *others = dict.fromkeys(case.policy for case in cases)

@@ -21,7 +21,7 @@ from lowtide.planning.policies import BudgetInfeasible, policy
 
 def repaired_program(best: Incumbent) -> None:
     """The program order, made to fit."""
-    best.offer(best.view.problem.program, "repair of the program order")
+    best.offer(best.view.problem.program)
 
 
 def from_policies(best: Incumbent) -> None:
@@ -33,7 +33,7 @@ def from_policies(best: Incumbent) -> None:
         except BudgetInfeasible:
             continue
         order = plan.schedule.ops
-        best.offer(order, name, prune_it=len(order) < SETTINGS.long * best.view.count)
+        best.offer(order, prune_it=len(order) < SETTINGS.long * best.view.count)
 
 
 def from_instants(best: Incumbent) -> None:
@@ -57,7 +57,7 @@ def from_instants(best: Incumbent) -> None:
             best.raise_bound(outcome.bound)
         if outcome.decision is None:
             break
-        order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
+        order = best.offer_decision(outcome.decision)
         if order is None or not outcome.finished:
             break
         worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
@@ -125,7 +125,7 @@ def _from_nested(best: Incumbent, most: int) -> None:
             break
         decision = nested.decision(parts * percent)
         if decision is not None:
-            best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
+            best.offer_decision(decision)
     best.is_chain = best.is_chain or best.extra < before
 
 
@@ -139,7 +139,7 @@ def from_stages(best: Incumbent) -> None:
         model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1)))
         outcome = model.solve(seconds=share * best.left(), tolerance=1e-3)
         if outcome.decision is not None:
-            best.offer_decision(outcome.decision, f"{len(cuts)} stages")
+            best.offer_decision(outcome.decision)
 
 
 def _passes(

@@ -34,7 +34,7 @@ def frontier(
         with working_within(Allowance.of(share)) as given:
             if found:
                 best.raise_bound(found[-1].bound)
-                best.offer(found[-1].order or (), "the point above")
+                best.offer(found[-1].order or ())
             try:
                 notes.append(search(best))
             except BudgetInfeasible:
@@ -45,7 +45,7 @@ def frontier(
             found.append(best)
             seconds.append(given.meter.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
-        upper.offer(lower.order or (), "the point below")
+        upper.offer(lower.order or ())
     return _unbeaten([_judged(*point) for point in zip(found, seconds, notes, strict=True)])
 
 

@@ -38,7 +38,7 @@ def _improve(best: Incumbent) -> None:
             part = Part(Stages(tuple(instants), near), ((-1, view.count),))
             seconds = min(0.2 * best.left(), SETTINGS.together_seconds)
             order, _ = reoptimised(view, best.order, best.budget, instants, part, seconds=seconds)
-            if order is None or not best.offer(order, "all values near their need"):
+            if order is None or not best.offer(order):
                 break
     chance = random.Random(best.seed + 1000 * best.rounds)
     best.rounds += 1
@@ -49,7 +49,7 @@ def _improve(best: Incumbent) -> None:
         part = Part(Stages(cuts, SETTINGS.horizon), tuple(_ranges(chance, width, end, double=turn % 3 == 0)))
         seconds = min(SETTINGS.range_seconds, best.left())
         order, finished = reoptimised(view, best.order, best.budget, _instants(best, cuts), part, seconds=seconds)
-        gained = order is not None and best.offer(order, "a range of values")
+        gained = order is not None and best.offer(order)
         idle = 0 if gained else idle + 1
         width = min(end, int(width * 1.15) + 1) if finished else max(12, int(width * 0.8))
 

@@ -35,11 +35,7 @@ class Plain:
     def view(self) -> ProgramView:
         """Of the problem without optional ops."""
         problem = self.whole.problem
-        return (
-            ProgramView(unpacked(problem, self.packed).problem)
-            if len(problem.program) < len(problem.ops)
-            else self.whole
-        )
+        return ProgramView(unpacked(problem, self.packed)) if len(problem.program) < len(problem.ops) else self.whole
 
     def stripped(self, order: Sequence[int]) -> list[int]:
         """An order without its optional runs, in terms of the plain problem."""
@@ -175,11 +171,11 @@ class Incumbent:
             self.floor, self.floor_order = peak, list(order)
         return peak - self.budget
 
-    def offer_decision(self, decision: Decision, source: str) -> list[int] | None:
+    def offer_decision(self, decision: Decision) -> list[int] | None:
         """Build, make fit and offer; the order as it was built, None where it cannot be."""
         order = build(self.view, decision)
         if order is not None:
-            self.offer(order, source)
+            self.offer(order)
         return order
 
     def fitted(
@@ -208,7 +204,7 @@ class Incumbent:
         times = self.view.problem.times
         return max(0.0, sum(times[o] for o in order) - self.view.problem.base_time)
 
-    def offer(self, order: Sequence[int], source: str, *, prune_it: bool = True) -> bool:
+    def offer(self, order: Sequence[int], *, prune_it: bool = True) -> bool:
         """Make it fit, and keep it where it is the best so far."""
         pruned = self.fitted(order, prune_it=prune_it)
         if pruned is None or self.extra_of(pruned) >= self.extra:

@@ -25,7 +25,7 @@ class ProgramView:
         """The program without optional ops, for bounds: what these could make again may wait smaller, at a price."""
         if not any(op.optional for op in self.problem.ops):
             return self
-        return ProgramView(unpacked(self.problem).problem, packings(self.problem))
+        return ProgramView(unpacked(self.problem), packings(self.problem))
 
     @cached_property
     def pairs(self) -> dict[int, tuple[int, int]]:

@@ -89,7 +89,7 @@ def plan(
 def search(best: Incumbent) -> str:
     """Fill `best`; how it ended, in a few words. BudgetInfeasible where that is proven."""
     if int(best.view.live.max()) <= best.budget:
-        best.offer(best.view.problem.program, "the program order")
+        best.offer(best.view.problem.program)
         return "the program fits as it is"
     try:
         refuse_hopeless(best)
@@ -125,7 +125,7 @@ def _solved_exactly(best: Incumbent) -> bool:
         return False
     exact = solve_exactly(best.view.problem, best.budget)
     if exact.order is not None:
-        best.offer(exact.order, "exhaustive search")
+        best.offer(exact.order)
         best.raise_bound(best.extra)
     elif exact.finished:
         raise Impossible

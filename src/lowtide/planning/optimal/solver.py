@@ -115,9 +115,7 @@ def solve(
     integer: bool = True,
     tolerance: float = 1e-6,
     slack: float = 0.0,
-    nodes: int | None = None,
     start: NDArray[np.float64] | None = None,
-    seed: int = 0,
 ) -> Answer:
     """Solve `program` until bound and objective are within `tolerance` of each other, or within `slack`.
 
@@ -148,15 +146,12 @@ def solve(
     options: dict[str, object] = {
         "output_flag": False,
         "threads": 1,
-        "random_seed": seed,
         "time_limit": min(1e9, max(0.1, meter.deadline - time.perf_counter())),
         "mip_rel_gap": tolerance,
         "mip_abs_gap": max(1e-9, slack / scale),
     }
     if not integer:
         options["simplex_iteration_limit"] = most
-    if nodes is not None:
-        options["mip_max_nodes"] = nodes
     for name, value in options.items():
         solver.setOptionValue(name, value)
     solver.passModel(lp)
