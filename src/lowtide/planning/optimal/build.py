@@ -8,11 +8,10 @@ from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
-from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, block_options
 from lowtide.planning.optimal.passes import Passes
-from lowtide.planning.optimal.program_view import gap_positions
+from lowtide.planning.optimal.program_view import most_bytes
 from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
@@ -73,12 +72,7 @@ def from_instants(best: Incumbent) -> None:
 
 def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
     """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
-    live = live_bytes(best.view.problem, order)
-    found: dict[int, int] = {}
-    for (k, _), size in zip(gap_positions(best.view, order), live.tolist(), strict=True):
-        if size - best.budget > found.get(k, 0) and k < best.view.count:
-            found[k] = size - best.budget
-    return found
+    return {k: size - best.budget for k, size in most_bytes(best.view, order).items() if size > best.budget}
 
 
 def _apart(

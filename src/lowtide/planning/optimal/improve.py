@@ -10,8 +10,7 @@ import numpy as np
 from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Allowed, Model
-from lowtide.planning.optimal.lifetimes import live_bytes
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.program_view import ProgramView, most_bytes
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import allowance, working_within
 
@@ -135,16 +134,11 @@ def reoptimised(
 
 def tight_positions(view: ProgramView, order: Sequence[int], count: int) -> list[int]:
     """Up to `count` program positions where the order has most bytes alive, the worst of each part."""
-    live = live_bytes(view.problem, order)
-    at: dict[int, int] = {}
-    done = 0
-    for step, o in enumerate(order):
-        at[done] = max(at.get(done, 0), int(live[step]))
-        done += view.position[o] == done
+    at = most_bytes(view, order)
     width = max(1, view.count // (4 * count))
     best: dict[int, int] = {}
     for k, size in at.items():
-        if k < view.count and size > at.get(best.get(k // width, -1), -1):
+        if size > at.get(best.get(k // width, -1), -1):
             best[k // width] = k
     return sorted(sorted(best.values(), key=lambda k: (-at[k], k))[:count])
 

@@ -89,7 +89,7 @@ class Model:
                 existing[s] = any(all(before(r) for r in problem.reads[o]) for o in problem.producers[s])
             return existing[s]
 
-        wanted = [s for s, needs in view.needs.items() if needs[-1] > t and born[s] < t]
+        wanted = [s for s, last in view.last.items() if last > t > born[s]]
         now = {s for s in problem.reads[op] if born[s] < t}
         closure, stack = set(wanted), list(wanted)
         allowed = self.allowed
