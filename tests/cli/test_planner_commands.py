@@ -197,3 +197,16 @@ def test_the_command_line_does_not_import_torch() -> None:
     code = "import sys, json, lowtide.cli; print(json.dumps([m for m in ('torch', 'matplotlib') if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+def test_bench_leaves_out_stages_in_turn(run: Run, problem_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bench"
+    arguments = ("bench", "planner", problem_file, "--budgets", "80%", "--time-limit", "0.1", "--out", out)
+    code, stdout, _ = run(*arguments, "--without", "several instants, short walk + walk")
+    assert code == 0
+    assert "nothing" in stdout
+    names = ["optimal", "optimal without several instants", "optimal without short walk + walk"]
+    assert [row["policy"] for row in table(out / "planner.csv")] == names
+    code, _, stderr = run(*arguments, "--without", "thinking", "--force")
+    assert code == 2
+    assert "there is no stage 'thinking'" in stderr

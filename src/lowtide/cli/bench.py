@@ -18,13 +18,14 @@ from lowtide.experiments.planner.report import (
     SCALING_NAME,
     SCALING_PNG,
     TABLE_NAME,
+    ablation_table,
     draw_scaling,
     planner_table,
     write_cases,
 )
 from lowtide.extras import need
 from lowtide.files import results_directory
-from lowtide.planning.benchmark import Asked, run_cases, scaling_problems
+from lowtide.planning.benchmark import Asked, run_cases, scaling_problems, stages_named
 from lowtide.planning.policies import POLICIES, policy
 from lowtide.planning.problem_file import load_problem
 
@@ -61,6 +62,14 @@ Names = Annotated[str, typer.Option("--policies", metavar="P,P,...", help=f"Of {
 Scaling = Annotated[
     int, typer.Option("--scaling", metavar="OPS", min=0, help="Also time repeated blocks up to this many ops.")
 ]
+Without = Annotated[
+    str,
+    typer.Option(
+        "--without",
+        metavar="STAGE,STAGE,...",
+        help="Only the optimal policy, as it is and without each of these stages (A+B: both), by counted work alone.",
+    ),
+]
 
 
 @app.command("planner")
@@ -71,6 +80,7 @@ def planner(
     above_residents: Above = False,
     policies: Names = "optimal,mutwo,chen",
     scaling: Scaling = 0,
+    without: Without = "",
     time_limit: TimeLimit = 60.0,
     seed: Seed = 0,
     force: Force = False,
@@ -84,7 +94,12 @@ def planner(
     names = tuple(name.strip() for name in policies.split(","))
     for name in names:
         policy(name)
-    asked = Asked(tuple(budget_list.split(",")), above_residents, names, time_limit, seed)
+    left_out = tuple(text.strip() for text in without.split(",")) if without else ()
+    for text in left_out:
+        stages_named(text)
+    if left_out and scaling:
+        raise InputError("--without goes with problem files: leave out --scaling")
+    asked = Asked(tuple(budget_list.split(",")), above_residents, names, time_limit, seed, left_out)
     problems = [load_problem(path) for path in problem_files or ()]
     for problem in problems:
         asked.budgets_of(problem)
@@ -94,7 +109,7 @@ def planner(
         cases = [case for problem in problems for case in run_cases(problem, asked, progress)]
     if problems:
         write_cases(folder / TABLE_NAME, cases)
-        Console().print(planner_table(cases))
+        Console().print(ablation_table(cases) if left_out else planner_table(cases))
     if scaling:
         half = Asked(("50%",), True, names, time_limit, seed)
         with progress_line("scaling") as progress:

@@ -1,10 +1,12 @@
 """Running policies on problems under budgets, for the benchmark's table and its scaling curve."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
-from lowtide.planning.policies import BudgetInfeasible, Progress, policy
+from lowtide.errors import InputError, shown
+from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, policy
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import OPS_PER_BLOCK, repeated_blocks
@@ -45,6 +47,8 @@ class Asked:
     policies: tuple[str, ...]
     time_limit: float
     seed: int
+    without: tuple[str, ...] = ()
+    """Stages of `optimal` to leave out, each in turn; `a+b` leaves out both. Then no other policy runs."""
 
     def budgets_of(self, problem: Problem) -> list[tuple[str, int]]:
         """The budgets as they were written, with their bytes."""
@@ -61,26 +65,56 @@ class Asked:
 
 def run_cases(problem: Problem, asked: Asked, progress: Progress) -> Iterator[Case]:
     """Every policy under every budget; a bound that one of them certifies holds for all."""
+    if asked.without:
+        yield from _ablated(problem, asked, progress)
+        return
     for label, budget in asked.budgets_of(problem):
         cases = []
         for name in asked.policies:
             progress(f"{problem.name}, {label}, {name}")
-            cases.append(_run(problem, label, budget, name, asked))
+            plan = partial(policy(name).plan, time_limit=asked.time_limit, seed=asked.seed)
+            cases.append(_run(problem, label, budget, name, plan))
         known = [case.bound for case in cases if case.bound is not None]
         proven = any(case.infeasible for case in cases)
         for case in cases:
             yield replace(case, bound=max(known, default=None), infeasible=proven)
 
 
-def _run(problem: Problem, label: str, budget: int, name: str, asked: Asked) -> Case:
+def _ablated(problem: Problem, asked: Asked, progress: Progress) -> Iterator[Case]:
+    """The search as it is and without each of some stages, cut by counted work alone: a busy machine will do."""
+    from lowtide.planning.optimal.search import plan as search
+
+    if problem.lanes:
+        raise InputError(f"{problem.name} has lanes, and a stage can be left out only where there are none")
+    for label, budget in asked.budgets_of(problem):
+        for left_out in ("", *asked.without):
+            name = f"optimal without {left_out}" if left_out else "optimal"
+            progress(f"{problem.name}, {label}, {name}")
+            stages = stages_named(left_out)
+            plan = partial(search, time_limit=asked.time_limit, seed=asked.seed, without=stages, clock=False)
+            yield _run(problem, label, budget, name, plan)
+
+
+def stages_named(text: str) -> tuple[str, ...]:
+    """Stages of the search from their names, joined by +."""
+    from lowtide.planning.optimal.search import STAGES  # the search is loaded only where it is used
+
+    found = tuple(name.strip() for name in text.split("+")) if text else ()
+    for name in found:
+        if name not in STAGES:
+            raise InputError(f"there is no stage {shown(name)} of the search; there are {', '.join(STAGES)}")
+    return found
+
+
+def _run(problem: Problem, label: str, budget: int, name: str, plan: Callable[[Problem, int], Plan]) -> Case:
     start = time.perf_counter()
     overhead: float | None = None
     bound: float | None = None
     proven = False
     try:
-        plan = policy(name).plan(problem, budget, time_limit=asked.time_limit, seed=asked.seed)
-        overhead = plan.overhead
-        bound = plan.bound if name == "optimal" else None
+        found = plan(problem, budget)
+        overhead = found.overhead
+        bound = found.bound if name.startswith("optimal") else None
     except BudgetInfeasible as infeasible:
         proven = infeasible.proven
     seconds = time.perf_counter() - start

@@ -43,7 +43,7 @@ def test_repair_gives_up_where_no_work_is_left() -> None:
         assert repair(view, problem.program, budget) is not None
     with working_within(Allowance(whole=0.0)) as none:
         assert repair(view, problem.program, budget) is None
-    assert none.done < 0.2 * allowance.done
+    assert none.meter.done < 0.2 * allowance.meter.done
 
 
 def test_the_program_order_is_repaired_where_no_other_policy_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +78,7 @@ def test_a_policys_order_of_many_lengths_is_taken_as_it_is(monkeypatch: pytest.M
 
     monkeypatch.setattr(build, "policy", Known)
     monkeypatch.setattr(incumbent, "prune", pruned)
-    with working_within(Allowance()) as allowance:
-        build.from_policies(Incumbent(ProgramView(problem), _share(problem, 1.0), allowance, 0, lambda _: None))
+    build.from_policies(Incumbent(ProgramView(problem), _share(problem, 1.0), 0, lambda _: None))
     assert tried == [len(problem.program) + 1]
 
 
@@ -105,8 +104,8 @@ def test_far_from_the_bound_more_instants_leave_the_work_to_others(
     monkeypatch.setattr(build, "Model", Asked)
     monkeypatch.setattr(Incumbent, "closed", False)
     monkeypatch.setattr(Incumbent, "offer_decision", lambda *_: list(problem.program))
-    with working_within(Allowance(whole=10.0)) as allowance:
-        best = Incumbent(ProgramView(problem), _share(problem, 0.5), allowance, 0, lambda _: None, extra=extra)
+    with working_within(Allowance(whole=10.0)):
+        best = Incumbent(ProgramView(problem), _share(problem, 0.5), 0, lambda _: None, extra=extra)
         best.ranked = [(0.0, len(problem.program) // 2)]
         build.from_instants(best)
     assert len(solves) == solved

@@ -89,6 +89,8 @@ def test_work_is_charged_to_the_search_that_runs() -> None:
             charge(0.25)
             assert allowance().left() == 0.75
         assert outer.left() == 1.5
-        outer.deadline = 0.0
+        assert outer.keeping(0.25).keeping(0.5).left() == 0.0
+        assert outer.left() == 1.5  # what is kept is kept by those that were told to
+        outer.meter.deadline = 0.0
         assert outer.left() < 0
-        assert outer.cut
+        assert outer.meter.cut

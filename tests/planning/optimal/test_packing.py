@@ -53,9 +53,9 @@ def test_the_plain_problem_is_never_slower(problem: Problem, data: st.DataObject
         return
     packed = packed_by(problem, best.order)
     plain = unpacked(problem, packed)
-    back = {o: k for k, o in enumerate(plain.original)}
+    back = {o: k for k, o in enumerate(problem.program)}
     stripped = [back[o] for o in best.order if o in back]
-    assert simulate(plain.problem, stripped).peak <= budget
+    assert simulate(plain, stripped).peak <= budget
     spent = sum(problem.times[o] for o in best.order if problem.ops[o].optional)
     assert spent >= sum(packings(problem)[s].time for s in packed)
 
@@ -84,14 +84,14 @@ def test_bounds_with_packing_are_never_above_the_optimum(problem: Problem, data:
 def test_an_order_of_the_plain_problem_comes_back_packed(problem: Problem, data: st.DataObject) -> None:
     """It can run, and what it keeps while others run is what the plain problem says, packing itself aside."""
     plain = unpacked(problem, packings(problem))
-    order = list(plain.problem.program)
+    order = list(plain.program)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(1, len(order)))
-        able = [o for o in order[:at] if not plain.problem.ops[o].once]
+        able = [o for o in order[:at] if not plain.ops[o].once]
         order[at:at] = [data.draw(st.sampled_from(able))] if able else []
-    found = with_packing(problem, packings(problem), [plain.original[o] for o in order])
+    found = with_packing(problem, packings(problem), [problem.program[o] for o in order])
     simulate(problem, found)
-    assert [o for o in found if not problem.ops[o].optional] == [plain.original[o] for o in order]
+    assert [o for o in found if not problem.ops[o].optional] == [problem.program[o] for o in order]
 
 
 def test_a_mask_waits_small() -> None:
@@ -106,7 +106,7 @@ def test_a_mask_waits_small() -> None:
     packing = (Op("pack", 1, (0,), (4,), optional=True), Op("unpack", 2, (4,), (0,), optional=True))
     problem = Problem("mask", storages, program + packing)
     assert packings(problem) == {0: Packing(1, 3)}
-    plain = unpacked(problem, [0]).problem
+    plain = unpacked(problem, [0])
     assert live_bytes(plain, plain.program).tolist() == [8, 10, 5, 12]
     assert with_packing(problem, [0], problem.program) == [0, 1, 4, 2, 5, 3]
 
@@ -126,4 +126,4 @@ def test_without_optional_ops_nothing_changes() -> None:
     problem = Problem("plain", (Storage(3),), (Op("a", 1, (), (0,)),))
     assert ProgramView(problem).plain.problem is problem
     assert packings(problem) == {}
-    assert unpacked(problem).problem.sizes == (3,)
+    assert unpacked(problem).sizes == (3,)

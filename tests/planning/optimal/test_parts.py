@@ -13,9 +13,9 @@ from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
-from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps, live_bytes
+from lowtide.planning.optimal.lifetimes import Lifetimes, live_bytes, part_peak
 from lowtide.planning.optimal.packing import pairs
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.program_view import ProgramView, extra_steps
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.problem import Op, Problem, Storage
@@ -57,6 +57,10 @@ def test_live_bytes_are_the_simulators(problem: Problem, data: st.DataObject) ->
         if able:
             order.insert(step, data.draw(st.sampled_from(able)))
     assert tuple(live_bytes(problem, order).tolist()) == simulate(problem, order).live
+    made = {s for o in order for s in problem.writes[o]}
+    if len(order) == len(problem.program):
+        peak = part_peak(problem, order, made, stay=problem.kept, beside=problem.resident_bytes)
+        assert peak == simulate(problem, order).peak
     view = ProgramView(problem)
     pruned = prune(view, order, simulate(problem, order).peak)
     verify(problem, Schedule(tuple(pruned)))

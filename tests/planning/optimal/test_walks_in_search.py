@@ -20,12 +20,12 @@ def _search(problem: Problem, share: float) -> tuple[Incumbent, list[str]]:
     view, said = ProgramView(problem), list[str]()
     room = int(view.live.max()) - problem.resident_bytes
     budget = problem.resident_bytes + int(share * room)
-    return Incumbent(view, budget, Allowance.of(20.0), 0, said.append), said
+    return Incumbent(view, budget, 0, said.append), said
 
 
 def test_what_the_bound_stores_becomes_a_plan_and_bounds_it() -> None:
     best, said = _search(repeated_blocks(10), 0.4)
-    with working_within(best.allowance):
+    with working_within(Allowance.of(20.0)):
         rank_instants(best)
         along_the_spine(best)
         coarse = best.bound
@@ -53,7 +53,7 @@ def test_walks_take_packing_out_and_put_it_back() -> None:
     assert plain.packed == {0}
     assert plain.stripped(best.order) == [0, 1, 2]
     assert plain.back([0, 1, 2]) == best.order
-    with working_within(best.allowance):
+    with working_within(Allowance.of(20.0)):
         walk(best, 0.002)
     assert best.walks == 1
     assert best.order == [0, 3, 1, 4, 2]

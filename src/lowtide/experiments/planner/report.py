@@ -80,3 +80,21 @@ def planner_table(cases: Sequence[Case]) -> Table:
             f"{case.seconds:.2f}",
         )
     return table
+
+
+def ablation_table(cases: Sequence[Case]) -> Table:
+    """Overhead and bound in per cent, a row per stage left out; filled in where they differ from the first row."""
+    cells: dict[str, dict[str, str]] = {}
+    for case in cases:
+        reached = (
+            "not reached" if case.overhead is None else f"{100 * case.overhead:.3f}, {100 * (case.bound or 0):.3f}"
+        )
+        column = cells.setdefault(f"{case.problem} {case.label}", {})
+        column[case.policy] = "infeasible" if case.infeasible else reached
+    whole, *others = dict.fromkeys(case.policy for case in cases)
+    table = Table("without", *cells, box=None)
+    table.add_row("nothing", *(column[whole] for column in cells.values()))
+    for name in others:
+        different = ("" if column[name] == column[whole] else column[name] for column in cells.values())
+        table.add_row(name.removeprefix("optimal without "), *different)
+    return table

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
-from lowtide.planning.optimal.lifetimes import Bytes
+from lowtide.planning.optimal.lifetimes import Bytes, alive_bytes
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.policies.activations import phases
+from lowtide.planning.schedule import counted_until
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Blocks:
         for b in range(self.count):
             for k in range(self.cuts[b], self.cuts[b + 1]):
                 for s in self.view.problem.writes[self.view.problem.program[k]]:
-                    if self.view.needs.get(s, [-1])[-1] >= self.peak:
+                    if self.view.last[s] >= self.peak:
                         found[b].append(s)
         return tuple(map(tuple, found))
 
@@ -67,15 +66,10 @@ class Blocks:
     @cached_property
     def behind(self) -> Bytes:
         """Bytes of what the program itself writes after the peak, alive at each position, without workspaces."""
-        view, sizes, reuses = self.view, self.view.problem.sizes, self.view.problem.reuses
-        change = np.zeros(view.count + 2, dtype=np.int64)
-        for s, k in view.born.items():
-            if k >= self.peak:
-                change[k] += sizes[s]
-                last = min(view.count, view.needs.get(s, [k])[-1])
-                taken = last < view.count and reuses[view.problem.program[last]] == s
-                change[last + 1 - taken] -= sizes[s]
-        return np.asarray(np.cumsum(change)[: view.count])
+        view, problem = self.view, self.view.problem
+        made = [s for s, k in view.born.items() if k >= self.peak]
+        until = counted_until(problem, problem.program, made, [view.last[s] for s in made])
+        return alive_bytes([view.born[s] for s in made], until, [problem.sizes[s] for s in made], view.count)
 
 
 def find_narrow_blocks(view: ProgramView, most: int) -> Blocks | None:
@@ -91,12 +85,9 @@ def find_narrow_blocks(view: ProgramView, most: int) -> Blocks | None:
 
 def _width(view: ProgramView, peak: int) -> Bytes:
     """Bytes that pass from before each position up to the peak to it or behind it, as far as read before the peak."""
-    born, sizes = view.born, view.problem.sizes
-    change = np.zeros(peak + 2, dtype=np.int64)
-    for s, k in _last_forward_read(view, peak).items():
-        change[born[s] + 1] += sizes[s]
-        change[k + 1] -= sizes[s]
-    return np.asarray(np.cumsum(change)[: peak + 1])
+    read = _last_forward_read(view, peak)
+    first, sizes = [view.born[s] + 1 for s in read], [view.problem.sizes[s] for s in read]
+    return alive_bytes(first, list(read.values()), sizes, peak + 1)
 
 
 def _valleys(width: Bytes, peak: int) -> list[int]:

@@ -8,11 +8,10 @@ from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
-from lowtide.planning.optimal.lifetimes import live_bytes
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, block_options
 from lowtide.planning.optimal.passes import Passes
-from lowtide.planning.optimal.program_view import gap_positions
+from lowtide.planning.optimal.program_view import most_bytes
 from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
@@ -21,7 +20,7 @@ from lowtide.planning.policies import BudgetInfeasible, policy
 
 def repaired_program(best: Incumbent) -> None:
     """The program order, made to fit."""
-    best.offer(best.view.problem.program, "repair of the program order")
+    best.offer(best.view.problem.program)
 
 
 def from_policies(best: Incumbent) -> None:
@@ -33,7 +32,7 @@ def from_policies(best: Incumbent) -> None:
         except BudgetInfeasible:
             continue
         order = plan.schedule.ops
-        best.offer(order, name, prune_it=len(order) < SETTINGS.long * best.view.count)
+        best.offer(order, prune_it=len(order) < SETTINGS.long * best.view.count)
 
 
 def from_instants(best: Incumbent) -> None:
@@ -57,7 +56,7 @@ def from_instants(best: Incumbent) -> None:
             best.raise_bound(outcome.bound)
         if outcome.decision is None:
             break
-        order = best.offer_decision(outcome.decision, f"{len(instants)} instants")
+        order = best.offer_decision(outcome.decision)
         if order is None or not outcome.finished:
             break
         worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
@@ -73,12 +72,7 @@ def from_instants(best: Incumbent) -> None:
 
 def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
     """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
-    live = live_bytes(best.view.problem, order)
-    found: dict[int, int] = {}
-    for (k, _), size in zip(gap_positions(best.view, order), live.tolist(), strict=True):
-        if size - best.budget > found.get(k, 0) and k < best.view.count:
-            found[k] = size - best.budget
-    return found
+    return {k: size - best.budget for k, size in most_bytes(best.view, order).items() if size > best.budget}
 
 
 def _apart(
@@ -125,7 +119,7 @@ def _from_nested(best: Incumbent, most: int) -> None:
             break
         decision = nested.decision(parts * percent)
         if decision is not None:
-            best.offer_decision(decision, f"{blocks.count} nested blocks in {percent} % of the room")
+            best.offer_decision(decision)
     best.is_chain = best.is_chain or best.extra < before
 
 
@@ -139,7 +133,7 @@ def from_stages(best: Incumbent) -> None:
         model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1)))
         outcome = model.solve(seconds=share * best.left(), tolerance=1e-3)
         if outcome.decision is not None:
-            best.offer_decision(outcome.decision, f"{len(cuts)} stages")
+            best.offer_decision(outcome.decision)
 
 
 def _passes(

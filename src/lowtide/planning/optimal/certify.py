@@ -30,7 +30,7 @@ def solve_instants(best: Incumbent) -> None:
             raise Impossible
         best.raise_bound(outcome.bound)
         if outcome.decision is not None:
-            order = best.offer_decision(outcome.decision, "one instant")
+            order = best.offer_decision(outcome.decision)
             room = best.budget - best.view.problem.resident_bytes
             best.near = best.near and order is not None and best.over(order) < SETTINGS.near * room
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowtide.planning.optimal.lifetimes import instances
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.program_view import ProgramView, gap_positions
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
 
@@ -28,15 +28,13 @@ def read_off(view: ProgramView, order: Sequence[int], instants: Sequence[int]) -
     charge(1.2 * SETTINGS.step * len(order))
     step_of: dict[int, int] = {}
     runs: list[set[int]] = [set() for _ in instants]
-    done, segment = 0, -1
-    for step, o in enumerate(order):
-        if view.position[o] == done:
-            if segment + 1 < len(instants) and instants[segment + 1] == done:
-                segment += 1
-                step_of[segment] = step
-            done += 1
-        elif segment >= 0:
-            runs[segment].add(o)
+    segment = -1
+    for step, (k, first) in enumerate(gap_positions(view, order)):
+        if first and segment + 1 < len(instants) and instants[segment + 1] == k:
+            segment += 1
+            step_of[segment] = step
+        elif not first and segment >= 0:
+            runs[segment].add(order[step])
     lived = instances(problem, order)
     stored: list[set[int]] = [set() for _ in instants]
     for s, start, end in zip(lived.storage, lived.born, lived.last, strict=True):

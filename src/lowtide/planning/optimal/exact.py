@@ -4,7 +4,7 @@ import heapq
 from dataclasses import dataclass
 
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import allowance
+from lowtide.planning.optimal.work import allowance, charge
 from lowtide.planning.problem import Problem
 
 State = tuple[int, int, int]
@@ -48,14 +48,13 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
     came: dict[State, tuple[State, int]] = {}
     queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
     settled: set[State] = set()
-    account = allowance()
-    most = min(SETTINGS.exact_states, max(0.0, account.left()) / SETTINGS.exact_state)
+    most = min(SETTINGS.exact_states, max(0.0, allowance().left()) / SETTINGS.exact_state)
     while queue:
         cost, _, state = heapq.heappop(queue)
         if state in settled:
             continue
         settled.add(state)
-        account.charge(SETTINGS.exact_state)
+        charge(SETTINGS.exact_state)
         done, held, used = state
         if done == len(program) and held & kept == kept:
             return Exact(_path(came, state), True)

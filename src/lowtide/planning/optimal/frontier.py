@@ -29,13 +29,12 @@ def frontier(
     seconds: list[float] = []
     notes: list[str] = []
     for budget in _budgets(view, points, found):
-        allowance = Allowance.of(share)
-        best = Incumbent(view, budget, allowance, seed, progress)
+        best = Incumbent(view, budget, seed, progress)
         progress(f"budget {budget}")
-        with working_within(allowance):
+        with working_within(Allowance.of(share)) as given:
             if found:
                 best.raise_bound(found[-1].bound)
-                best.offer(found[-1].order or (), "the point above")
+                best.offer(found[-1].order or ())
             try:
                 notes.append(search(best))
             except BudgetInfeasible:
@@ -44,9 +43,9 @@ def frontier(
             notes.pop()
         else:
             found.append(best)
-            seconds.append(allowance.spent())
+            seconds.append(given.meter.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
-        upper.offer(lower.order or (), "the point below")
+        upper.offer(lower.order or ())
     return _unbeaten([_judged(*point) for point in zip(found, seconds, notes, strict=True)])
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from lowtide.planning.optimal.decision import build, read_off
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Allowed, Model
-from lowtide.planning.optimal.lifetimes import live_bytes
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.program_view import ProgramView, most_bytes
 from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.work import allowance, working_within
 
 Range = tuple[int, int]
 """Program positions from the first up to, not including, the second."""
@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 def improve(best: Incumbent) -> None:
     """Free all values but only near their need, then ranges of values with more freedom; keep what is better."""
-    with best.allowance.reserve(best.walk_share):  # for the walk that follows
+    with working_within(allowance().keeping(best.walk_share)):  # for the walk that follows
         _improve(best)
 
 
@@ -37,7 +37,7 @@ def _improve(best: Incumbent) -> None:
             part = Part(Stages(tuple(instants), near), ((-1, view.count),))
             seconds = min(0.2 * best.left(), SETTINGS.together_seconds)
             order, _ = reoptimised(view, best.order, best.budget, instants, part, seconds=seconds)
-            if order is None or not best.offer(order, "all values near their need"):
+            if order is None or not best.offer(order):
                 break
     chance = random.Random(best.seed + 1000 * best.rounds)
     best.rounds += 1
@@ -48,7 +48,7 @@ def _improve(best: Incumbent) -> None:
         part = Part(Stages(cuts, SETTINGS.horizon), tuple(_ranges(chance, width, end, double=turn % 3 == 0)))
         seconds = min(SETTINGS.range_seconds, best.left())
         order, finished = reoptimised(view, best.order, best.budget, _instants(best, cuts), part, seconds=seconds)
-        gained = order is not None and best.offer(order, "a range of values")
+        gained = order is not None and best.offer(order)
         idle = 0 if gained else idle + 1
         width = min(end, int(width * 1.15) + 1) if finished else max(12, int(width * 0.8))
 
@@ -134,16 +134,11 @@ def reoptimised(
 
 def tight_positions(view: ProgramView, order: Sequence[int], count: int) -> list[int]:
     """Up to `count` program positions where the order has most bytes alive, the worst of each part."""
-    live = live_bytes(view.problem, order)
-    at: dict[int, int] = {}
-    done = 0
-    for step, o in enumerate(order):
-        at[done] = max(at.get(done, 0), int(live[step]))
-        done += view.position[o] == done
+    at = most_bytes(view, order)
     width = max(1, view.count // (4 * count))
     best: dict[int, int] = {}
     for k, size in at.items():
-        if k < view.count and size > at.get(best.get(k // width, -1), -1):
+        if size > at.get(best.get(k // width, -1), -1):
             best[k // width] = k
     return sorted(sorted(best.values(), key=lambda k: (-at[k], k))[:count])
 

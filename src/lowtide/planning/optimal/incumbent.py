@@ -14,7 +14,7 @@ from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import Allowance
+from lowtide.planning.optimal.work import allowance
 
 if TYPE_CHECKING:
     from lowtide.planning.optimal.spine.bound import SpineBound
@@ -35,11 +35,7 @@ class Plain:
     def view(self) -> ProgramView:
         """Of the problem without optional ops."""
         problem = self.whole.problem
-        return (
-            ProgramView(unpacked(problem, self.packed).problem)
-            if len(problem.program) < len(problem.ops)
-            else self.whole
-        )
+        return ProgramView(unpacked(problem, self.packed)) if len(problem.program) < len(problem.ops) else self.whole
 
     def stripped(self, order: Sequence[int]) -> list[int]:
         """An order without its optional runs, in terms of the plain problem."""
@@ -59,7 +55,6 @@ class Incumbent:
 
     view: ProgramView
     budget: int
-    allowance: Allowance
     seed: int
     progress: Callable[[str], None]
     without: frozenset[str] = frozenset()
@@ -85,7 +80,6 @@ class Incumbent:
     floor_order: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.whole = self.allowance.whole
         self.floor = int(self.view.live.max())
         self.floor_order = list(self.view.problem.program)
 
@@ -147,9 +141,14 @@ class Incumbent:
         """Is the best order so long that working on it would take all the work?"""
         return self.order is not None and len(self.order) >= SETTINGS.long * self.view.count
 
+    @property
+    def whole(self) -> float:
+        """All the work of the search."""
+        return allowance().whole
+
     def left(self) -> float:
-        """Work that may still be done."""
-        return self.allowance.left()
+        """Work that the part that is running may still do."""
+        return allowance().left()
 
     def plain(self) -> "Plain | None":
         """The problem without optional ops, for parts that know none: what the best order packs waits packed.
@@ -172,11 +171,11 @@ class Incumbent:
             self.floor, self.floor_order = peak, list(order)
         return peak - self.budget
 
-    def offer_decision(self, decision: Decision, source: str) -> list[int] | None:
+    def offer_decision(self, decision: Decision) -> list[int] | None:
         """Build, make fit and offer; the order as it was built, None where it cannot be."""
         order = build(self.view, decision)
         if order is not None:
-            self.offer(order, source)
+            self.offer(order)
         return order
 
     def fitted(
@@ -205,7 +204,7 @@ class Incumbent:
         times = self.view.problem.times
         return max(0.0, sum(times[o] for o in order) - self.view.problem.base_time)
 
-    def offer(self, order: Sequence[int], source: str, *, prune_it: bool = True) -> bool:
+    def offer(self, order: Sequence[int], *, prune_it: bool = True) -> bool:
         """Make it fit, and keep it where it is the best so far."""
         pruned = self.fitted(order, prune_it=prune_it)
         if pruned is None or self.extra_of(pruned) >= self.extra:

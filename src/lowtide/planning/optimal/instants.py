@@ -89,7 +89,7 @@ class Model:
                 existing[s] = any(all(before(r) for r in problem.reads[o]) for o in problem.producers[s])
             return existing[s]
 
-        wanted = [s for s, needs in view.needs.items() if needs[-1] > t and born[s] < t]
+        wanted = [s for s, last in view.last.items() if last > t > born[s]]
         now = {s for s in problem.reads[op] if born[s] < t}
         closure, stack = set(wanted), list(wanted)
         allowed = self.allowed
@@ -159,15 +159,13 @@ class Model:
                 if before is not None and before != column and s not in free:
                     self.program.cover(self._have(s, j), column, 0.0)
 
-    def solve(
-        self, *, seconds: float, tolerance: float = 1e-4, nodes: int | None = None, start: Decision | None = None
-    ) -> Outcome:
+    def solve(self, *, seconds: float, tolerance: float = 1e-4, start: Decision | None = None) -> Outcome:
         """The least extra time these instants ask for, and a decision that takes it."""
         if self.impossible:
             return Outcome(float("inf"), float("inf"), None, True)
         values = None if start is None else self.values_of(start)
         slack = SETTINGS.met * self.view.problem.base_time
-        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, nodes=nodes, start=values)
+        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, start=values)
         if answer.values is None:
             return Outcome(answer.bound, answer.objective, None, answer.finished)
         chosen = answer.values > 0.5

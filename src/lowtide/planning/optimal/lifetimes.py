@@ -1,7 +1,10 @@
-"""Lifetimes: what lives from when to when in an order, and who reads it, for edits that need no new simulation."""
+"""Lifetimes: what lives from when to when in an order, or a part of one, and the bytes that follow.
+
+All of the planner but the compiled walks asks here; the simulator, which judges, has its own.
+"""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,18 +50,51 @@ def instances(problem: Problem, order: Sequence[int]) -> Instances:
     return found
 
 
+def alive_bytes(first: Sequence[int], last: Sequence[int], sizes: Sequence[int], count: int) -> Bytes:
+    """Bytes at each of `count` steps of values that live from a first step to a last one, both included."""
+    change = np.zeros(count + 2, dtype=np.int64)
+    weight = np.array(sizes, dtype=np.int64)
+    np.add.at(change, np.array(first, dtype=np.int64), weight)
+    np.subtract.at(change, np.array(last, dtype=np.int64) + 1, weight)
+    return np.asarray(np.cumsum(change)[:count])
+
+
 def live_bytes(problem: Problem, order: Sequence[int], lived: Instances | None = None) -> Bytes:
     """Bytes alive at each step of an order known to be valid; the same figures as `simulate`, without its checks."""
     lived = instances(problem, order) if lived is None else lived
-    end = len(order)
-    change = np.zeros(end + 2, dtype=np.int64)
     sizes, workspaces = problem.sizes, problem.workspaces
-    weight = np.array([sizes[s] for s in lived.storage], dtype=np.int64)
     last = counted_until(problem, order, lived.storage, lived.last)
-    np.add.at(change, np.array(lived.born, dtype=np.int64), weight)
-    np.subtract.at(change, np.array(last, dtype=np.int64) + 1, weight)
-    extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=end)
-    return np.asarray(np.cumsum(change)[:end] + extra + problem.resident_bytes)
+    alive = alive_bytes(lived.born, last, [sizes[s] for s in lived.storage], len(order))
+    extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=len(order))
+    return np.asarray(alive + extra + problem.resident_bytes)
+
+
+def part_peak(
+    problem: Problem,
+    order: Sequence[int],
+    own: Collection[int],
+    *,
+    there: Collection[int] = (),
+    stay: Collection[int] = (),
+    beside: Bytes | int = 0,
+) -> int:
+    """Peak over a part of an order: values that are `there` before it, and those of `own` that it makes.
+
+    Each lives to the last op that touches it, to the end where it must `stay`; other bytes lie `beside` them.
+    """
+    first, last = dict.fromkeys(there, 0), dict.fromkeys(there, len(order))
+    for step, o in enumerate(order):
+        for s in problem.writes[o]:
+            if s in own:
+                first.setdefault(s, step)
+        for s in (*problem.reads[o], *problem.writes[o]):
+            if s in first:
+                last[s] = step
+    last.update((s, len(order)) for s in stay if s in first)
+    until = counted_until(problem, order, list(first), [last[s] for s in first])
+    alive = alive_bytes(list(first.values()), until, [problem.sizes[s] for s in first], len(order))
+    workspaces = np.array([problem.workspaces[o] for o in order], dtype=np.int64)
+    return int((alive + workspaces + beside).max(initial=0))
 
 
 class Lifetimes:
@@ -75,9 +111,7 @@ class Lifetimes:
         self.following: list[int] = []
         self.written: list[list[int]] = []
         self.read: list[list[int]] = []
-        self.first: list[bool] = []
         newest = [-1] * len(problem.storages)
-        done = 0
         for step, o in enumerate(order):
             self.read.append([newest[s] for s in problem.reads[o]])
             for instance in self.read[-1]:
@@ -95,9 +129,6 @@ class Lifetimes:
                     self.following[newest[s]] = instance
                 newest[s] = instance
             self.written.append(mine)
-            first = view.position[o] == done
-            self.first.append(first)
-            done += first
         for s in problem.kept:
             self.readers[newest[s]].append(len(order))
         last = [readers[-1] if readers else born for readers, born in zip(self.readers, self.born, strict=True)]
@@ -165,17 +196,6 @@ class Lifetimes:
     def remaining(self) -> list[int]:
         """The order without what was removed."""
         return [o for o, alive in zip(self.order, self.alive, strict=True) if alive]
-
-
-def extra_steps(view: "ProgramView", order: Sequence[int]) -> list[int]:
-    """Steps that are not a program op's first run."""
-    found, done = [], 0
-    for step, o in enumerate(order):
-        if view.position[o] == done:
-            done += 1
-        else:
-            found.append(step)
-    return found
 
 
 def excess(live: Bytes, budget: int) -> int:

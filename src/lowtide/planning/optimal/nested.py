@@ -142,9 +142,7 @@ def as_decision(blocks: Blocks, stored: dict[int, frozenset[int]]) -> Decision:
             continue  # the same span: its values are made on demand
         t = blocks.returns[b]
         alive = {
-            s
-            for s, needs in view.needs.items()
-            if view.born[s] < t <= needs[-1] and s not in managed and needs[-1] >= blocks.peak
+            s for s, last in view.last.items() if view.born[s] < t <= last and s not in managed and last >= blocks.peak
         }
         now = {s for s in view.problem.reads[view.problem.program[t]] if view.born[s] < t}
         at[t] = {s for s in stored[b] if view.born.get(s, -1) < t} | alive | now

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
+from lowtide.planning.optimal.lifetimes import part_peak
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
 
@@ -47,28 +48,13 @@ def block_options(blocks: Blocks, b: int, prices: Sequence[float]) -> list[Optio
 
 def outward_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
     """Peak of a block's own values while it runs forward and keeps `saved`."""
+    order = [blocks.view.problem.program[k] for k in blocks.positions(b)]
+    return part_peak(blocks.view.problem, order, _inside(blocks, b), stay=saved | blocks.onward(b))
+
+
+def _inside(blocks: Blocks, b: int) -> set[int]:
     problem = blocks.view.problem
-    beyond = blocks.onward(b)
-    positions = blocks.positions(b)
-    last: dict[int, int] = {}
-    for k in positions:
-        o = problem.program[k]
-        for s in (*problem.reads[o], *problem.writes[o]):
-            last[s] = k
-    live = peak = 0
-    own: set[int] = set()
-    for k in positions:
-        o = problem.program[k]
-        for s in problem.writes[o]:
-            own.add(s)
-            live += problem.sizes[s]
-        r = problem.reuses[o]
-        taken = problem.sizes[r] if r in own and last[r] == k and r not in saved and r not in beyond else 0
-        peak = max(peak, live - taken + problem.workspaces[o])
-        for s in {*problem.reads[o], *problem.writes[o]}:
-            if s in own and last[s] == k and s not in saved and s not in beyond:
-                live -= problem.sizes[s]
-    return peak
+    return {s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]}
 
 
 def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
@@ -76,10 +62,11 @@ def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
     view, problem = blocks.view, blocks.view.problem
     start = blocks.returns[b]
     end = blocks.returns[b - 1] if b else view.count
-    inside = {s for k in blocks.positions(b) for s in problem.writes[problem.program[k]]}
+    inside = _inside(blocks, b)
     there = saved | (blocks.onward(b) & inside)
     have = set(there)
-    steps: list[tuple[int, int]] = []
+    order: list[int] = []
+    at: list[int] = []
 
     def run(o: int, k: int, depth: int) -> None:
         for s in problem.reads[o]:
@@ -88,31 +75,11 @@ def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
                 ready = [q for q in makers if problem.ops[q].optional and have.issuperset(problem.reads[q])]
                 if makers:
                     run((ready or makers)[0], k, depth + 1)
-        steps.append((o, k))
+        order.append(o)
+        at.append(k)
         have.update(s for s in problem.writes[o] if s in inside)
 
-    for k in range(start, max(start + 1, end)):
-        if k < view.count:
-            run(problem.program[k], k, 0)
-    last: dict[int, int] = {}
-    for step, (o, _) in enumerate(steps):
-        for s in (*problem.reads[o], *problem.writes[o]):
-            last[s] = step
-    for s in inside | saved:
-        if view.needs.get(s, [-1])[-1] >= end:
-            last[s] = len(steps)
-    live = sum(problem.sizes[s] for s in there)
-    alive, peak = set(there), 0
-    for step, (o, k) in enumerate(steps):
-        for s in problem.writes[o]:
-            if s in inside and s not in alive:
-                alive.add(s)
-                live += problem.sizes[s]
-        r = problem.reuses[o]
-        taken = problem.sizes[r] if r in alive and last[r] == step else 0
-        peak = max(peak, live - taken + int(blocks.behind[k]) + problem.workspaces[o])
-        for s in {*problem.reads[o], *problem.writes[o]}:
-            if s in alive and last[s] == step:
-                alive.discard(s)
-                live -= problem.sizes[s]
-    return peak
+    for k in range(start, min(view.count, max(start + 1, end))):
+        run(problem.program[k], k, 0)
+    stay = {s for s in inside | saved if view.last.get(s, -1) >= end}
+    return part_peak(problem, order, inside, there=there, stay=stay, beside=blocks.behind[at])

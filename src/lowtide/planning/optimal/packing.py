@@ -55,16 +55,8 @@ def _families(problem: Problem) -> list[tuple[set[int], list[int]]]:
     return families
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """A problem without optional ops, and the ops that its own are in the problem it was made from."""
-
-    problem: Problem
-    original: tuple[int, ...]
-
-
-def unpacked(problem: Problem, packed: Collection[int] = ()) -> Unpacked:
-    """The program alone, in which what is `packed` waits in the smallest bytes of its family.
+def unpacked(problem: Problem, packed: Collection[int] = ()) -> Problem:
+    """The program's ops alone, in their order, where what is `packed` waits in the smallest bytes of its family.
 
     Ops that read or write it need all of its bytes: the difference is added to their workspace.
     """
@@ -82,7 +74,7 @@ def unpacked(problem: Problem, packed: Collection[int] = ()) -> Unpacked:
         op = problem.ops[o]
         whole = {*problem.writes[o], *(s for s in problem.reads[o] if s != op.reuses)}
         ops.append(replace(op, workspace=op.workspace + sum(less.get(s, 0) for s in whole)))
-    return Unpacked(Problem(problem.name, tuple(storages), tuple(ops)), problem.program)
+    return Problem(problem.name, tuple(storages), tuple(ops))
 
 
 def pairs(problem: Problem) -> dict[int, tuple[int, int]]:

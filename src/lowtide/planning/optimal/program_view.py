@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lowtide.planning.optimal.lifetimes import Bytes, live_bytes
+from lowtide.planning.optimal.lifetimes import Bytes, alive_bytes, live_bytes
 from lowtide.planning.optimal.packing import Packing, packings, pairs, unpacked
 from lowtide.planning.problem import Problem
 
@@ -25,7 +25,7 @@ class ProgramView:
         """The program without optional ops, for bounds: what these could make again may wait smaller, at a price."""
         if not any(op.optional for op in self.problem.ops):
             return self
-        return ProgramView(unpacked(self.problem).problem, packings(self.problem))
+        return ProgramView(unpacked(self.problem), packings(self.problem))
 
     @cached_property
     def pairs(self) -> dict[int, tuple[int, int]]:
@@ -52,6 +52,11 @@ class ProgramView:
         for s in self.problem.kept:
             found.setdefault(s, []).append(self.count)
         return found
+
+    @cached_property
+    def last(self) -> dict[int, int]:
+        """Program position that needs a storage last: the one that writes it where nothing reads it."""
+        return {s: self.needs[s][-1] if s in self.needs else k for s, k in self.born.items()}
 
     @cached_property
     def position(self) -> tuple[int, ...]:
@@ -115,14 +120,13 @@ class ProgramView:
 def bytes_since(view: ProgramView, top: int) -> NDArray[np.float64]:
     """Per position the bytes that its op, and what the program made since `top` and still reads, take by themselves."""
     problem, sizes = view.problem, view.problem.sizes
-    change = np.zeros(view.count + 2)
-    for s, k in view.born.items():
-        if k >= top:
-            change[k] += sizes[s]
-            change[min(view.count, view.needs.get(s, [k])[-1]) + 1] -= sizes[s]
+    made = [s for s, k in view.born.items() if k >= top]
+    alive = alive_bytes(
+        [view.born[s] for s in made], [view.last[s] for s in made], [sizes[s] for s in made], view.count
+    )
     reads = [sum(sizes[s] for s in problem.reads[o] if view.born[s] < top) for o in problem.program]
     workspaces = [problem.workspaces[o] for o in problem.program]
-    return np.asarray(np.cumsum(change)[: view.count] + np.array(reads) + np.array(workspaces))
+    return np.asarray(alive + np.array(reads) + np.array(workspaces), dtype=np.float64)
 
 
 def gap_positions(view: ProgramView, order: Sequence[int]) -> list[tuple[int, bool]]:
@@ -133,4 +137,18 @@ def gap_positions(view: ProgramView, order: Sequence[int]) -> list[tuple[int, bo
         first = position[o] == done
         found.append((done, first))
         done += first
+    return found
+
+
+def extra_steps(view: ProgramView, order: Sequence[int]) -> list[int]:
+    """Steps that are not a program op's first run."""
+    return [step for step, (_, first) in enumerate(gap_positions(view, order)) if not first]
+
+
+def most_bytes(view: ProgramView, order: Sequence[int]) -> dict[int, int]:
+    """Per program position the most bytes that an order has alive at it or in the gap before it."""
+    found: dict[int, int] = {}
+    for (k, _), size in zip(gap_positions(view, order), live_bytes(view.problem, order).tolist(), strict=True):
+        if k < view.count:
+            found[k] = max(found.get(k, 0), size)
     return found

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from lowtide.planning.optimal.lifetimes import Lifetimes, extra_steps
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.lifetimes import Lifetimes
+from lowtide.planning.optimal.program_view import ProgramView, extra_steps
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import allowance, charge
 

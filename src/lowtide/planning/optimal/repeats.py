@@ -90,7 +90,7 @@ def _shape(blocks: Blocks, b: int) -> object:
     end = max(start + 1, blocks.returns[b - 1] if b else view.count)
     forward = tuple(_op(blocks, k, names) for k in blocks.positions(b))
     back = tuple((_op(blocks, k, names), int(blocks.behind[k])) for k in range(start, min(end, view.count)))
-    until = tuple((names[s], view.needs[s][-1] - start) for s in blocks.needed[b])
+    until = tuple((names[s], view.last[s] - start) for s in blocks.needed[b])
     onward = tuple(sorted(names[s] for s in blocks.onward(b) if s in names))
     sizes = tuple(problem.sizes[s] for s in (*entry, *own))
     return len(entry), sizes, forward, back, until, onward

@@ -12,7 +12,7 @@ from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import Allowance, working_within
+from lowtide.planning.optimal.work import Allowance, allowance, working_within
 from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import peak_of
@@ -57,6 +57,8 @@ CERTIFY = (
     Stage("prices", bound_by_prices, lambda best: best.left() > 1),
 )
 """Bounds that see more than one instant."""
+STAGES = tuple(stage.name for stage in (*FIRST[1:], *BETTER, *IMPROVE, *CERTIFY))
+"""What can be left out: all but the ranking, which the others stand on."""
 
 
 def plan(
@@ -67,34 +69,34 @@ def plan(
     seed: int = 0,
     progress: Progress = quiet,
     without: Collection[str] = (),
+    clock: bool = True,
 ) -> Plan:
     """The fastest schedule found within `budget`, with a bound on any; BudgetInfeasible where there is none.
 
-    `without` names stages to leave out, to see what they bring.
+    `without` names stages to leave out, to see what they bring. Without the `clock` only counted work cuts.
     """
-    allowance = Allowance.of(time_limit)
-    peak_of(problem, problem.program)  # refuses what cannot be simulated
-    best = Incumbent(ProgramView(problem), budget, allowance, seed, progress, frozenset(without))
-    with working_within(allowance):
+    with working_within(Allowance.of(time_limit, clock=clock)) as given:
+        peak_of(problem, problem.program)  # refuses what cannot be simulated
+        best = Incumbent(ProgramView(problem), budget, seed, progress, frozenset(without))
         note = search(best)
     if best.order is None:
         raise over_budget(problem, best.floor_order, budget)
     base = problem.base_time
     bound = min(best.bound, best.extra) / base if base else 0.0
-    return judged(problem, best.order, budget, policy="optimal", seconds=allowance.spent(), bound=bound, note=note)
+    return judged(problem, best.order, budget, policy="optimal", seconds=given.meter.spent(), bound=bound, note=note)
 
 
 def search(best: Incumbent) -> str:
     """Fill `best`; how it ended, in a few words. BudgetInfeasible where that is proven."""
     if int(best.view.live.max()) <= best.budget:
-        best.offer(best.view.problem.program, "the program order")
+        best.offer(best.view.problem.program)
         return "the program fits as it is"
     try:
         refuse_hopeless(best)
         if _solved_exactly(best):
             return "every order was considered"
         run(FIRST, best, always=True)
-        with best.allowance.reserve(SETTINGS.kept_for_bounds / (3 if best.near else 1)):
+        with working_within(allowance().keeping(SETTINGS.kept_for_bounds / (3 if best.near else 1))):
             run(BETTER, best)
             run(IMPROVE, best)
         run(CERTIFY, best)
@@ -104,7 +106,7 @@ def search(best: Incumbent) -> str:
         raise over_budget(best.view.problem, best.floor_order, best.budget, proven=True) from None
     if best.closed:
         return "proven best"
-    if best.allowance.cut:
+    if allowance().meter.cut:
         return CUT
     return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
 
@@ -123,7 +125,7 @@ def _solved_exactly(best: Incumbent) -> bool:
         return False
     exact = solve_exactly(best.view.problem, best.budget)
     if exact.order is not None:
-        best.offer(exact.order, "exhaustive search")
+        best.offer(exact.order)
         best.raise_bound(best.extra)
     elif exact.finished:
         raise Impossible

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import allowance
+from lowtide.planning.optimal.work import allowance, charge
 
 INF = float(highspy.kHighsInf)
 
@@ -115,18 +115,16 @@ def solve(
     integer: bool = True,
     tolerance: float = 1e-6,
     slack: float = 0.0,
-    nodes: int | None = None,
     start: NDArray[np.float64] | None = None,
-    seed: int = 0,
 ) -> Answer:
     """Solve `program` until bound and objective are within `tolerance` of each other, or within `slack`.
 
     `seconds` is work, as in `work.py`, and is charged; what is far too large for it is not begun. `bound` is a lower
     bound on every solution however early it stopped.
     """
-    account = allowance()
+    meter = allowance().meter
     effort = Effort(len(program.starts), len(program.columns), integer)
-    if effort.least > max(1.0, 2 * seconds) or account.late():
+    if effort.least > max(1.0, 2 * seconds) or meter.late():
         return Answer(0.0, math.inf, None, False)
     scale = max(program.cost, default=0.0) or 1.0
     lp = highspy.HighsLp()
@@ -148,15 +146,12 @@ def solve(
     options: dict[str, object] = {
         "output_flag": False,
         "threads": 1,
-        "random_seed": seed,
-        "time_limit": min(1e9, max(0.1, account.deadline - time.perf_counter())),
+        "time_limit": min(1e9, max(0.1, meter.deadline - time.perf_counter())),
         "mip_rel_gap": tolerance,
         "mip_abs_gap": max(1e-9, slack / scale),
     }
     if not integer:
         options["simplex_iteration_limit"] = most
-    if nodes is not None:
-        options["mip_max_nodes"] = nodes
     for name, value in options.items():
         solver.setOptionValue(name, value)
     solver.passModel(lp)
@@ -176,9 +171,9 @@ def solve(
         solver.cbMipInterrupt += ask
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
-    account.charge(effort.of(max(0, info.simplex_iteration_count), asked))
+    charge(effort.of(max(0, info.simplex_iteration_count), asked))
     if status == highspy.HighsModelStatus.kTimeLimit:
-        account.cut = True
+        meter.cut = True
     if status == highspy.HighsModelStatus.kInfeasible:
         return Answer(math.inf, math.inf, None, True)
     finished = status == highspy.HighsModelStatus.kOptimal

@@ -26,7 +26,7 @@ def towards_a_first_plan(best: Incumbent) -> None:
         least = least and len(best.floor_order) < SETTINGS.long * best.view.count
         start = plain.stripped(best.floor_order) if least else plain.view.problem.program
         grown = regrowth.grow(start, style, seconds=share * seconds, seed=best.walk_seed())
-        if best.offer(plain.back(grown.best or grown.last), "ruin and recreate, for a first fit"):
+        if best.offer(plain.back(grown.best or grown.last)):
             return
 
 
@@ -60,7 +60,7 @@ def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
     start = plain.view.problem.program if anew else plain.stripped(best.order)
     grown = Regrowth(plain.view, best.budget).grow(start, style, seconds=seconds, seed=best.walk_seed())
     if grown.best is not None:
-        best.offer(plain.back(grown.best), "ruin and recreate, anew" if anew else "ruin and recreate")
+        best.offer(plain.back(grown.best))
 
 
 def short_walk(best: Incumbent) -> None:
@@ -107,10 +107,10 @@ def along_the_spine(best: Incumbent) -> None:
     if not found:
         return
     start = min(found, key=lambda order: time_of(plain.view.problem, order))
-    best.offer(plain.back(start), "the spine")
+    best.offer(plain.back(start))
     seconds = min(SETTINGS.walk * best.whole, best.left())
     grown = Regrowth(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
-    best.offer(plain.back(grown.best or start), "ruin and recreate, along the spine")
+    best.offer(plain.back(grown.best or start))
 
 
 def finer_spine(best: Incumbent) -> None:

@@ -11,7 +11,7 @@ from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.regrowth import Regrowth
 from lowtide.planning.optimal.repair import repair
 from lowtide.planning.optimal.settings import WalkStyle
-from lowtide.planning.optimal.work import Allowance, working_within
+from lowtide.planning.optimal.work import Allowance, Meter, working_within
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import peak_of, simulate
@@ -104,16 +104,16 @@ def test_the_same_each_time_and_charged_as_asked() -> None:
     regrowth = Regrowth(ProgramView(problem), _budget(problem, 0.5))
     with working_within(Allowance()) as allowance:
         first = regrowth.grow(problem.program, STYLE, seconds=0.25, seed=3)
-    assert allowance.done == pytest.approx(0.25, rel=0.02)
+    assert allowance.meter.done == pytest.approx(0.25, rel=0.02)
     assert regrowth.grow(problem.program, STYLE, seconds=0.25, seed=3) == first
     assert regrowth.grow(problem.program, STYLE, seconds=0.25, seed=4) != first
 
 
 def test_ends_where_the_clock_has_cut() -> None:
     problem = repeated_blocks(4)
-    with working_within(Allowance(whole=10.0, deadline=0.0)) as allowance:
+    with working_within(Allowance(10.0, Meter(deadline=0.0))) as allowance:
         grown = Regrowth(ProgramView(problem), _budget(problem, 0.5)).grow(problem.program, STYLE, seconds=10.0, seed=0)
-    assert allowance.done == 0
+    assert allowance.meter.done == 0
     assert grown.best is None
     assert grown.last == list(problem.program)
 

@@ -43,7 +43,7 @@ class Regrowth:
         settings = Settings(style.hot * heat, style.cold * heat, weight, style.pool, style.most)
         scratch = scratch_for(self.view, style.most)
         done = 0.0
-        while done < seconds and not allowance().late():
+        while done < seconds and not allowance().meter.late():
             until = min(done + SETTINGS.walk_part, seconds)
             walk(
                 self.tables,

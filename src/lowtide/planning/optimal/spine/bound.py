@@ -56,7 +56,7 @@ class SpineBound:
                 waiting = {
                     s
                     for s, k in view.born.items()
-                    if (k >= spine.top or not spine.bytes(s)) and k < link.start <= view.needs.get(s, [k])[-1]
+                    if (k >= spine.top or not spine.bytes(s)) and k < link.start <= view.last[s]
                 }
                 stored[link.start] = frozenset(above | group | waiting)
                 above |= group_above

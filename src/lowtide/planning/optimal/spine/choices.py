@@ -200,7 +200,7 @@ def backward_bytes(spine: Spine, link: Link, starts: Sequence[int]) -> list[tupl
     least = problem.workspaces[o] + sum(problem.sizes[s] for s in problem.writes[o])
     there, able = set[int](), list[int]()
     for s, k in view.born.items():
-        last = view.needs.get(s, [k])[-1]
+        last = view.last[s]
         if not spine.top <= k < j <= last or problem.reuses[o] == s:
             continue
         if s in problem.reads[o] or problem.ops[problem.program[k]].once:

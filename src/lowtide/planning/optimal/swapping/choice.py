@@ -141,13 +141,13 @@ def _rows(
 
 def _idle(view: ProgramView, s: int, instant: int) -> bool:
     """Is `s` there before the instant, read after it, and not by it?"""
-    return view.born[s] < instant and instant not in view.needs[s] and view.needs[s][-1] > instant
+    return view.born[s] < instant and instant not in view.needs[s] and view.last[s] > instant
 
 
 def _needed_until(view: ProgramView) -> list[int]:
     """Per storage the last position of the program that can need it, through whatever is run again from it."""
     problem = view.problem
-    until = [view.needs.get(s, [0])[-1] for s in range(len(problem.storages))]
+    until = [view.last.get(s, 0) for s in range(len(problem.storages))]
     changed = True
     while changed:
         changed = False

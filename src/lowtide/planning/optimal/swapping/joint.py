@@ -63,7 +63,8 @@ def plan(problem: Problem, budget: int, *, time_limit: float = 60.0, seed: int =
         raise _least(best)
     base = problem.base_time
     bound = min(bound, best.extra) / base if base else 0.0
-    return judged(problem, best.order, budget, policy="optimal", seconds=allowance.spent(), bound=bound, note=best.note)
+    seconds = allowance.meter.spent()
+    return judged(problem, best.order, budget, policy="optimal", seconds=seconds, bound=bound, note=best.note)
 
 
 def _with_swaps(
