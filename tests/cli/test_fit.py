@@ -11,7 +11,7 @@ from lowtide.fitting.record import Fit
 
 
 def test_a_table_and_files_for_each_device(tmp_path: Path) -> None:
-    words = ["fit", "mlp", "--device", "h100,rtx4090", "--batch-size", "32", "--out", str(tmp_path / "out")]
+    words = ["fit", "mlp", "--compare", "h100,rtx4090", "--batch-size", "32", "--out", str(tmp_path / "out")]
     ran = CliRunner().invoke(app, words, catch_exceptions=False)
     assert ran.exit_code == 0
     assert "fits as it is" in ran.output
@@ -20,8 +20,13 @@ def test_a_table_and_files_for_each_device(tmp_path: Path) -> None:
     assert fit.model == "mlp"
     assert fit.samples == 32
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"{device}.{kind}" for device in ("h100", "rtx4090") for kind in ("json", "png")
+        "fit.html",
+        *(f"{device}.{kind}" for device in ("h100", "rtx4090") for kind in ("json", "png")),
     }
+    page = (tmp_path / "out" / "fit.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "RTX 4090" in page
+    assert "http" not in page.replace("http-equiv", "")
 
 
 def test_what_fits_nowhere_ends_with_exit_code_1() -> None:
@@ -54,8 +59,14 @@ def test_a_model_that_reads_values_while_it_is_built(tmp_path: Path) -> None:
     [
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--device", "l4", "--dtype", "int4"], "--dtype must be one"),
-        (["--device", "l4", "--world", "0"], "--world must be at least 1"),
-        (["--device", "l4", "--selective"], "needs a --world"),
+        ([], "which device"),
+        (["--device", "l4", "--largest", "model"], "--largest must be batch or length"),
+        (["--device", "l4", "--world", "0"], "1 to 512 devices"),
+        (["--device", "l4", "--world", "12", "--parallel", "hsdp"], "no multiple of 8"),
+        (["--device", "l4", "--world", "8", "--parallel", "tp"], "tensor parallel"),
+        (["--device", "l4", "--checkpoint", "some"], "unknown checkpointing"),
+        (["--device", "l4", "--budget", "30GiB"], "is above the 22.5 GiB of NVIDIA L4"),
+        (["--device", "l4", "--time-limit", "0"], "time limit"),
     ],
 )
 def test_bad_options(words: list[str], said: str) -> None:

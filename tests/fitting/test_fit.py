@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.fitting.devices import find_device
-from lowtide.fitting.fit import largest, sketch
+from lowtide.fitting.fit import Setting
+from lowtide.fitting.limits import devices_needed, largest
 from lowtide.fitting.record import Fit
 from lowtide.fitting.report import draw, table
+from lowtide.fitting.sketch import sketch
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.estimate import A_CPU
 from tests.zoo import ZOO, often
@@ -81,7 +83,7 @@ def test_a_plan_where_it_does_not_fit(tmp_path: Path) -> None:
     assert Fit.load(tmp_path / "fit.json") == fit
     draw(fit, tmp_path / "fit.png")
     assert (tmp_path / "fit.png").stat().st_size > 5000
-    assert table([fit, fit], [(1, 2), (3, 4)]).row_count > 8
+    assert table([fit, fit]).row_count > 8
 
 
 def test_a_budget_that_nothing_meets_says_what_would() -> None:
@@ -111,7 +113,55 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         late = make(samples).late
         return simulate(late.problem, late.problem.program).peak
 
-    plain, planned = largest(make, device, str(peak(48)), time_limit=1.0)
-    assert peak(plain) <= peak(48)
-    assert 47 <= plain <= 48
-    assert planned >= plain
+    most = largest(make, device, str(peak(48)), Setting(), time_limit=1.0)
+    assert most.as_it_is is not None
+    assert most.planned is not None
+    assert peak(most.as_it_is) <= peak(48)
+    assert 47 <= most.as_it_is <= 48
+    assert most.planned >= most.as_it_is
+
+
+def test_the_fewest_devices() -> None:
+    with torch.device("meta"):
+        model, batch = net(8, 512)
+    device = find_device("h100")
+    drawn = sketch(model, adamw, batch, mean, device.rates, gpu=True)
+
+    def peak(world: int) -> int:
+        rank, order = Setting(world).of(drawn, device)
+        return simulate(rank.problem, order).peak
+
+    most = devices_needed(drawn, device, peak(8), Setting(), time_limit=0.5)
+    assert most.as_it_is == 8
+    assert most.planned in (1, 2, 4, 8)
+    none = devices_needed(drawn, device, 1 << 10, Setting(), time_limit=0.5)
+    assert none.as_it_is is none.planned is None
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.projection(x).view(2, 1, 256, 16)
+        return nn.functional.scaled_dot_product_attention(x, x, x, None, 0.1).mean()
+
+
+def test_attention_with_dropout_keeps_no_probabilities_on_a_gpu() -> None:
+    with torch.device("meta"):
+        model, batch = Attention(), torch.ones(2, 256, 16)
+    peaks = {}
+    for gpu in (False, True):
+        late = sketch(model, adamw, batch, None, A_CPU, gpu=gpu).late
+        peaks[gpu] = simulate(late.problem, late.problem.program).peak
+    probabilities = 2 * 256 * 256 * 4
+    assert peaks[True] < probabilities < peaks[False]
+
+
+def test_an_optimizer_that_leaves_the_choice_is_foreach_on_a_gpu() -> None:
+    with torch.device("meta"):
+        model, batch = net(8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    assert "foreach" in lowtide.fit(model, optimizer, batch, mean, device="l4").optimizer
+    assert optimizer.param_groups[0]["foreach"] is None

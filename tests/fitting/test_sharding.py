@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import lowtide
-from lowtide.fitting.fit import Sketch, sketch
-from lowtide.fitting.sharding import Sharded, recomputing, selective, shard
+from lowtide.fitting.checkpointing import usual
+from lowtide.fitting.rank import Rank
+from lowtide.fitting.sharding import shard, spread
+from lowtide.fitting.sketch import Sketch, sketch
 from lowtide.planning.policies import policy
-from lowtide.planning.simulate import simulate
+from lowtide.planning.simulate import Timeline, simulate
 from lowtide.profiling.estimate import A_CPU
 from lowtide.records.vocabulary import Role
 
@@ -37,8 +39,14 @@ def drawn(dtype: torch.dtype = torch.float32, batch: int = 4) -> Sketch:
     return sketch(model, lambda m: torch.optim.AdamW(m.parameters(), fused=True), x, None, A_CPU)
 
 
-def sharded(step: Sketch, world: int = 4) -> Sharded:
+def sharded(step: Sketch, world: int = 4) -> Rank:
     return shard(step.late, step.plain.graph, world, 1e6)
+
+
+def ran(step: Sketch, world: int = 4, checkpoint: str = "none", parallel: str = "fsdp") -> Timeline:
+    rank = spread(step.late, step.plain.graph, world, parallel, 1e6)
+    rank, order = usual(rank, step.plain.graph, checkpoint)
+    return simulate(rank.problem, order)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -65,42 +73,68 @@ def test_every_group_is_reduced_once_and_the_update_reads_shards() -> None:
     assert read == {*(f"blocks.{k}, gradient of the shard" for k in range(BLOCKS)), "all else, gradient of the shard"}
 
 
+def test_buffers_are_those_of_fsdp2() -> None:
+    """A flat one around each gather, the next block ahead, and a float32 copy until the next reduction."""
+    one = sharded(drawn(torch.bfloat16))
+    block = 2 * (WIDTH * WIDTH + WIDTH)
+    sizes = {storage.name: storage.bytes for storage in one.problem.storages}
+    assert sizes["the next block, gathered ahead"] == 2 * block
+    assert sizes["blocks.1, gradients in one piece"] == 4 * block
+    (gather,) = (op for op in one.problem.ops if op.name == "gather blocks.1")
+    assert gather.workspace == 2 * block + 2 * block // 4
+    copy = [s.name for s in one.problem.storages].index("blocks.2, gradients in one piece")
+    names = [one.problem.ops[o].name for o in (*one.problem.producers[copy], *one.problem.readers[copy])]
+    places = [[op.name for op in one.problem.ops].index(name) for name in (names[0], names[-1], "reduce blocks.1")]
+    assert places[0] < places[1] == places[2] - 1
+
+
 def test_gathering_again_takes_less_than_keeping() -> None:
-    one = sharded(drawn())
+    step = drawn()
+    one = sharded(step)
     kept = simulate(one.problem, one.problem.program)
-    again = simulate(one.problem, recomputing(one, one.gathered))
-    assert again.peak < kept.peak
-    assert again.time > kept.time
+    assert ran(step).peak < kept.peak
+    assert ran(step).time > kept.time
 
 
 def test_more_devices_take_less_of_each() -> None:
     step = drawn()
-    peaks = [simulate(x.problem, recomputing(x, x.gathered)).peak for x in (sharded(step, w) for w in (2, 4, 64))]
+    peaks = [ran(step, world).peak for world in (2, 4, 64)]
     assert peaks == sorted(peaks, reverse=True)
     assert len(set(peaks)) == len(peaks)
 
 
-def test_selective_checkpointing_lets_activations_go() -> None:
-    step = drawn(batch=512)
-    one = sharded(step)
-    plain = simulate(one.problem, recomputing(one, one.gathered))
-    less = simulate(one.problem, recomputing(one, selective(one, step.plain.graph)))
-    assert less.peak < plain.peak
-    assert less.time > plain.time
+def test_hsdp_takes_what_a_node_of_fsdp_takes() -> None:
+    step = drawn()
+    assert ran(step, 32, parallel="hsdp").peak == ran(step, 8).peak
+    assert ran(step, 32, parallel="hsdp").time > ran(step, 8).time
+
+
+def test_ddp_takes_more_than_one_device_by_its_buckets() -> None:
+    step = drawn()
+    parameters = sum(p.numel() for p in step.plain.graph.model.parameters())
+    assert ran(step, 4, parallel="ddp").peak == ran(step, 1).peak + 4 * parameters
 
 
 def test_the_planner_decides_what_to_gather_again() -> None:
-    one = sharded(drawn())
-    usual = simulate(one.problem, recomputing(one, one.gathered))
-    plan = policy("optimal").plan(one.problem, usual.peak, time_limit=2.0)
-    assert plan.peak <= usual.peak
-    assert plan.time <= usual.time
+    step = drawn()
+    as_it_is = ran(step)
+    plan = policy("optimal").plan(sharded(step).problem, as_it_is.peak, time_limit=2.0)
+    assert plan.peak <= as_it_is.peak
+    assert plan.time <= as_it_is.time
 
 
 def test_bad_worlds_get_one_sentence() -> None:
     step = drawn()
-    with pytest.raises(lowtide.InputError, match="at least 2 devices, not 0"):
-        sharded(step, 0)
+    for world, parallel, said in (
+        (0, "fsdp", "1 to 512 devices, not 0"),
+        (513, "fsdp", "1 to 512 devices, not 513"),
+        (12, "hsdp", "12 is no multiple of 8"),
+        (8, "hsdp", "8 is no multiple of 8 above it"),
+        (8, "tp", "tensor parallel is not simulated"),
+    ):
+        with pytest.raises(lowtide.InputError, match=said) as raised:
+            ran(step, world, parallel=parallel)
+        assert "\n" not in str(raised.value)
     with torch.device("meta"):
         model = Deep()
         model.head.to(torch.float64)

@@ -1,7 +1,6 @@
 """`lowtide fit`: will it fit on that device? Nothing is downloaded, allocated or run."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -9,17 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lowtide.cli.options import BatchSize, Dropout, Force, ImageSize, LearningRate, OptimizerName, SeqLen
+from lowtide.cli.options import (
+    BatchSize,
+    Dropout,
+    Force,
+    ImageSize,
+    LearningRate,
+    OptimizerName,
+    SeqLen,
+    check_time_limit,
+)
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError, shortened
 from lowtide.extras import need
 from lowtide.files import results
 
 if TYPE_CHECKING:
-    from lowtide.fitting.fit import Sketch
-    from lowtide.profiling.estimate import Rates
+    from lowtide.fitting.devices import Device
+    from lowtide.fitting.record import Most
+    from lowtide.fitting.sketch import Sketch
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+STRETCH = 256
+"""Tokens: the longest sample is looked for in stretches of so many."""
 
 
 def fit(
@@ -32,8 +43,9 @@ def fit(
         ),
     ],
     device: Annotated[
-        str, typer.Option(help="h100, a100-80, rtx4090 ..., 'this machine', or a .json file; several with commas.")
-    ],
+        str | None, typer.Option(help="h100, a100-80, rtx4090 ..., 'this machine', or a .json file.")
+    ] = None,
+    compare: Annotated[str | None, typer.Option(help="Several of them with commas, in one table.")] = None,
     batch_size: BatchSize = 1,
     image_size: ImageSize = None,
     seq_len: SeqLen = None,
@@ -41,79 +53,123 @@ def fit(
     dtype: Annotated[str, typer.Option(help="Of the weights: fp32, bf16 or fp16.")] = "fp32",
     optimizer: OptimizerName = "adamw",
     lr: LearningRate = 1e-3,
-    world: Annotated[int, typer.Option(help="Shard over so many devices (FSDP2); the batch is that of each.")] = 1,
-    selective: Annotated[
-        bool, typer.Option("--selective", help="With --world: as torchtitan's selective checkpointing, not as it is.")
-    ] = False,
+    world: Annotated[int, typer.Option(help="Over so many devices; the batch is that of each.")] = 1,
+    parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp or ddp.")] = "fsdp",
+    checkpoint: Annotated[
+        str, typer.Option(help="Without a plan: none, or per block selective (as torchtitan) or full checkpointing.")
+    ] = "none",
     budget: Annotated[str | None, typer.Option(help="Bytes for the step instead of all that the device has.")] = None,
     largest: Annotated[
-        bool, typer.Option("--largest", help="Also find the largest batch; takes some minutes.")
-    ] = False,
+        str | None, typer.Option(help="Also find the largest: batch or length; takes some minutes.")
+    ] = None,
+    needed: Annotated[bool, typer.Option("--needed", help="Also find the fewest devices; takes minutes.")] = False,
     time_limit: Annotated[
         float, typer.Option(metavar="S", help="Seconds of planning at most, for each device.")
     ] = 30.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for fit.json and fit.png, one pair for each device.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for fit.html, and for each device the record and the memory curve.")
+    ] = None,
     force: Force = False,
 ) -> None:
     """Say whether a training step fits a device, as it is and with a plan, before the device is there."""
+    check_time_limit(time_limit)
     if dtype not in DTYPES:
         raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
-    if world < 1 or (largest and world > 1):
-        raise InputError("--world must be at least 1, and --largest is for one device")
-    if selective and world == 1:
-        raise InputError("--selective is what people do with FSDP: it needs a --world of 2 or more")
+    if largest not in (None, "batch", "length"):
+        raise InputError(f"--largest must be batch or length, not {largest!r}")
+    names = [name.strip() for text in (device, compare) if text for name in text.split(",")]
+    if not names:
+        raise InputError("which device? write --device h100, or --compare h100,a100-40,rtx4090 for several")
     if out is not None:
         need("reports", "lowtide fit --out")
     import torch
 
+    from lowtide.fitting import limits
     from lowtide.fitting.devices import find_device
-    from lowtide.fitting.fit import judge, sketch
-    from lowtide.fitting.fit import largest as find_largest
+    from lowtide.fitting.fit import Setting, judge
     from lowtide.fitting.report import draw, table
+    from lowtide.fitting.sketch import sketch
     from lowtide.models import ModelOptions, build, make_optimizer
     from lowtide.models.configurations import from_configuration, is_configuration
 
-    devices = [find_device(name.strip()) for name in device.split(",")]
-    options = ModelOptions(image_size, seq_len, dropout)
+    devices = [find_device(name) for name in dict.fromkeys(names)]
+    setting = Setting(world, parallel, checkpoint)
+    called: list[str] = []
+    known: dict[tuple[int, int | None, bool], Sketch] = {}
 
-    def drawn(rates: "Rates", samples: int) -> "Sketch":
+    def drawn(found: "Device", samples: int, length: int | None) -> "Sketch":
+        """Captured once for all devices of a kind."""
+        case = (samples, length, found.gpu)
+        if case not in known:
+            known[case] = captured(found, samples, length)
+        return known[case].on(found.rates)
+
+    def captured(found: "Device", samples: int, length: int | None) -> "Sketch":
         make = from_configuration if is_configuration(model) else build
         try:
             with torch.device("meta"):
-                training = make(model, samples, options)
+                training = make(model, samples, ModelOptions(image_size, length, dropout))
         except NotImplementedError as error:
             raise InputError(
                 f"{model} cannot be built without data ({shortened(str(error))}): leave out what reads values"
             ) from None
         training.model.to(getattr(torch, DTYPES[dtype]))
-        names.append(training.name)
-        return sketch(training.model, lambda m: make_optimizer(optimizer, m, lr), training.batch, training.loss, rates)
+        called.append(training.name)
+        return sketch(
+            training.model,
+            lambda m: make_optimizer(optimizer, m, lr),
+            training.batch,
+            training.loss,
+            found.rates,
+            gpu=found.gpu,
+        )
 
-    names: list[str] = []
-    fits, most = [], []
+    def longest(found: "Device") -> "Most":
+        most = limits.largest(
+            lambda units: drawn(found, batch_size, STRETCH * units), found, budget, setting, time_limit=time_limit
+        )
+        return replace(most, as_it_is=STRETCH * (most.as_it_is or 0), planned=STRETCH * (most.planned or 0))
+
+    fits = []
     keys = [found.key.replace(" ", "-") for found in devices]
-    files = tuple(f"{key}.{kind}" for key in keys for kind in ("json", "png"))
+    files = ("fit.html", *(f"{key}.{kind}" for key in keys for kind in ("json", "png")))
     with progress_line(f"fit {model}") as say:
         for found in devices:
             say(f"{found.name}: capture")
             begin = perf_counter()
-            step = drawn(found.rates, batch_size)
-            captured = perf_counter() - begin
+            step = drawn(found, batch_size, seq_len)
+            seconds = perf_counter() - begin
             say(f"{found.name}: plan")
-            result = judge(
-                step, found, budget, world=world, checkpointed=selective, time_limit=time_limit, captured=captured
-            )
-            fits.append(replace(result, model=names[-1]))
-            if largest:
+            result = judge(step, found, budget, setting, time_limit=time_limit, captured=seconds)
+            result = replace(result, model=called[0])
+            if largest == "batch":
                 say(f"{found.name}: the largest batch")
-                most.append(find_largest(partial(drawn, found.rates), found, budget, time_limit=time_limit))
+                most = limits.largest(
+                    lambda units, found=found: drawn(found, units, seq_len),  # type: ignore[misc]
+                    found,
+                    budget,
+                    setting,
+                    time_limit=time_limit,
+                )
+                result = replace(result, largest_batch=most)
+            elif largest == "length":
+                say(f"{found.name}: the longest sample")
+                result = replace(result, largest_length=longest(found))
+            if needed:
+                say(f"{found.name}: the fewest devices")
+                fewest = limits.devices_needed(step, found, result.budget_B, setting, time_limit=time_limit)
+                result = replace(result, devices_needed=fewest)
+            fits.append(result)
     console = wide_console()
-    console.print(table(fits, most))
+    console.print(table(fits))
     if out is not None:
+        from lowtide.pages.fit.page import write_page
+
         with results(out, files, force=force) as folder:
             for key, result in zip(keys, fits, strict=True):
                 result.save(folder / f"{key}.json")
                 draw(result, folder / f"{key}.png")
+            write_page(fits, [folder / f"{key}.png" for key in keys], folder / "fit.html")
         tell_written(console, out, files)
     if not any(result.trains for result in fits):
         Console(stderr=True).print("It fits nowhere: take fewer samples, a shorter length or a larger device.")

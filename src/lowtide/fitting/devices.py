@@ -19,6 +19,8 @@ CONTEXT_B = 1 << 30
 MATMUL_SHARE, BANDWIDTH_SHARE = 0.5, 0.75
 """Of the rates in the datasheet, what training reaches. An assumption: with these, Llama 3.1 8B on an H100 comes near
 the speed that torchtitan has published; expect a third more or less."""
+BYTES_ERROR_HERE, TIME_ERROR_HERE = 0.01, 0.5
+"""Of this CPU: what the tests hold bytes to, and what to expect of times that nobody has calibrated."""
 START_MS = 0.004
 """To launch a kernel."""
 _KNOWN_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "peer_GB_s", "source"}
@@ -37,6 +39,11 @@ class Device:
     peer_bytes_per_ms: float
     """Between two of them, one direction."""
     source: str
+    gpu: bool = True
+    """Torch's choices there: its caching allocator, its attention kernels, foreach."""
+    bytes_error: float = 0.05
+    time_error: float = 0.33
+    """Shares by which what was measured has differed, or may: docs/fit.md."""
 
 
 def known_devices() -> dict[str, dict[str, Any]]:
@@ -81,6 +88,7 @@ def _device(key: str, facts: Any) -> Device:
         bytes_per_ms=BANDWIDTH_SHARE * facts["bandwidth_GB_s"] * 1e6,
         flops_per_ms={dtype: MATMUL_SHARE * rate * 1e9 for dtype, rate in facts["tflops"].items()},
         start_ms=START_MS,
+        workspaces={},
     )
     return Device(
         key,
@@ -105,8 +113,18 @@ def this_machine() -> Device:
     multiplied = min(_seconds(lambda: small @ small) for _ in range(20))
     rate = 2 * 768**3 / multiplied / 1e3
     rates = Rates(bytes_per_ms=2 * big.nbytes / copied / 1e3, flops_per_ms={"float32": rate}, start_ms=0.005)
+    source = "measured now: one addition in place, one matrix product"
     return Device(
-        HERE, HERE, memory, memory, rates, rates.bytes_per_ms, "measured now: one addition in place, one matrix product"
+        HERE,
+        HERE,
+        memory,
+        memory,
+        rates,
+        rates.bytes_per_ms,
+        source,
+        gpu=False,
+        bytes_error=BYTES_ERROR_HERE,
+        time_error=TIME_ERROR_HERE,
     )
 
 

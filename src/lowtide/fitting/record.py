@@ -28,26 +28,40 @@ class PlannedFit:
     peak_B: int
     step_ms: float
     overhead: float
-    """Extra time, as a share of the step's."""
+    """Extra time, as a share of the step's as it is."""
     bound: float
     """No schedule inside the budget has less."""
     curve: tuple[Moment, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The largest batch or length, or the fewest devices; None where there is none."""
+
+    as_it_is: int | None
+    planned: int | None
+
+
 @dataclass(frozen=True)
 class Fit(Saved):
-    """One step on one device."""
+    """One step on one device, or on one of several that do the same."""
 
-    FORMAT = "lowtide-fit/1"
+    FORMAT = "lowtide-fit/2"
 
     model: str
     parameters: int
     optimizer: str
     batch: tuple[str, ...]
     samples: int
-    """In the batch."""
+    """In the batch of one device."""
+    tokens: int
+    """In one sample; 0 where it is not made of tokens."""
     world: int
-    """So many devices, the parameters sharded over them (FSDP2); 1 is one device alone."""
+    """So many devices; 1 is one device alone."""
+    parallel: str
+    """How the devices share the work: fsdp, hsdp or ddp."""
+    checkpoint: str
+    """What "as it is" lets go and makes again: none, selective or full."""
     device: str
     source: str
     """Where the device's figures come from."""
@@ -57,12 +71,25 @@ class Fit(Saved):
     ops: int
     parts: tuple[FitPart, ...]
     peak_B: int
+    """Live bytes, the most at any moment."""
+    reserved_B: int | None
+    """What torch's caching allocator reserves for that, holes included; None where there is none, on a CPU."""
+    finds_room: bool
+    """That allocator gets by with the budget, unused segments given back where it must."""
     step_ms: float
     curve: tuple[Moment, ...]
     plan: PlannedFit | None
     """None where the step fits as it is, and where no plan makes it fit."""
     least_B: int | None
     """Where no plan fits: the least peak that was found."""
+    bytes_error: float
+    """What was measured differed from `peak_B` on a CPU, from `reserved_B` on a GPU, by so large a share at most."""
+    time_error: float
+    """The same of times, which are estimates."""
+    largest_batch: Most | None
+    largest_length: Most | None
+    devices_needed: Most | None
+    """These three only where they were asked for."""
     seconds: tuple[float, float]
     """Of capturing and of planning."""
 

@@ -11,29 +11,76 @@ from lowtide.reporting.style import LIMIT_COLOUR, ROLE_WORDS, WITH, WITHOUT, Sca
 from lowtide.units import format_bytes
 
 
-def table(fits: Sequence[Fit], largest: Sequence[tuple[int, int]] = ()) -> Table:
-    """A column for each device; `largest` has the largest batch as it is and with a plan, where it was looked for."""
-    first = fits[0]
-    shown = Table(
-        title=f"{first.model}, {first.parameters / 1e6:,.1f} M parameters, {shapes(first)}; {first.optimizer}",
-        title_justify="left",
-    )
+def table(fits: Sequence[Fit]) -> Table:
+    """A column for each device."""
+    shown = Table(title=title(fits[0]), title_justify="left")
     shown.add_column("", style="bold")
     for fit in fits:
-        shown.add_column(fit.device if fit.world == 1 else f"{fit.world} x {fit.device}", justify="right")
-    for number, part in enumerate(first.parts):
-        word = ROLE_WORDS.get(Role(part.what)) if part.what in set(Role) else part.what
-        shown.add_row(f"{word}, at the peak", *(format_bytes(fit.parts[number].bytes) for fit in fits))
-    shown.add_row("peak as it is", *(format_bytes(fit.peak_B) for fit in fits))
-    shown.add_row("room for it", *(format_bytes(fit.budget_B) for fit in fits))
-    shown.add_row("fits as it is", *("yes" if fit.fits else "no" for fit in fits))
-    shown.add_row("with a plan", *(_with_plan(fit) for fit in fits))
-    shown.add_row("step, estimated", *(f"{fit.step_ms:,.0f} ms" for fit in fits))
-    shown.add_row("samples a second, estimated", *(_rate(fit) for fit in fits))
-    if largest:
-        shown.add_row("largest batch as it is", *(f"{plain:,}" for plain, _ in largest))
-        shown.add_row("largest batch with a plan", *(f"{planned:,}" for _, planned in largest))
+        shown.add_column(column(fit), justify="right")
+    for row in rows(fits):
+        shown.add_row(*row)
     return shown
+
+
+def title(fit: Fit) -> str:
+    """Model, batch and optimizer."""
+    return f"{fit.model}, {fit.parameters / 1e6:,.1f} M parameters, {shapes(fit)}; {fit.optimizer}"
+
+
+def column(fit: Fit) -> str:
+    """The device, or the devices and how they share the work."""
+    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}"
+
+
+def rows(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
+    """The table: a name, then a cell for each device."""
+    as_it_is = "as it is" if fits[0].checkpoint == "none" else f"with {fits[0].checkpoint} checkpointing"
+    found = []
+    for number, part in enumerate(fits[0].parts):
+        word = ROLE_WORDS.get(Role(part.what)) if part.what in set(Role) else f"{part.what}, estimated"
+        found.append((f"{word}, at the peak", *(format_bytes(fit.parts[number].bytes) for fit in fits)))
+    found.append((f"peak {as_it_is}", *(format_bytes(fit.peak_B) for fit in fits)))
+    if any(fit.reserved_B is not None for fit in fits):
+        found.append(("reserved by torch's allocator", *(_reserved(fit) for fit in fits)))
+    found += [
+        ("room for it", *(format_bytes(fit.budget_B) for fit in fits)),
+        (f"fits {as_it_is}", *(_fits(fit) for fit in fits)),
+        ("with a plan", *(_with_plan(fit) for fit in fits)),
+        (f"step {as_it_is}, estimated", *(f"{fit.step_ms:,.0f} ms {_error(fit.time_error)}" for fit in fits)),
+        (f"{_unit(fits[0])} a second of each device, estimated", *(_rate(fit) for fit in fits)),
+    ]
+    for name, field in (
+        ("largest batch", "largest_batch"),
+        ("longest sample", "largest_length"),
+        ("fewest devices", "devices_needed"),
+    ):
+        most = [getattr(fit, field) for fit in fits]
+        if any(each is not None for each in most):
+            found.append((f"{name} {as_it_is}", *(_count(each and each.as_it_is) for each in most)))
+            found.append((f"{name} with a plan", *(_count(each and each.planned) for each in most)))
+    return found
+
+
+def _error(share: float) -> str:
+    return f"± {100 * share:.0f} %"
+
+
+def _reserved(fit: Fit) -> str:
+    return "-" if fit.reserved_B is None else f"{format_bytes(fit.reserved_B)} {_error(fit.bytes_error)}"
+
+
+def _fits(fit: Fit) -> str:
+    if fit.fits and not fit.finds_room:
+        return "only without holes"
+    return "yes" if fit.fits else "no"
+
+
+def _unit(fit: Fit) -> str:
+    return "tokens" if fit.tokens else "samples"
+
+
+def _count(number: int | None) -> str:
+    return "none" if number is None else f"{number:,}"
 
 
 def shapes(fit: Fit) -> str:
@@ -51,18 +98,20 @@ def _with_plan(fit: Fit) -> str:
 
 def _rate(fit: Fit) -> str:
     rate = fit.samples_per_second
-    return "-" if rate is None else f"{rate:,.2f}"
+    if rate is None:
+        return "-"
+    return f"{rate * fit.tokens:,.0f}" if fit.tokens else f"{rate:,.2f}"
 
 
 def draw(fit: Fit, path: Path) -> None:
     """Memory over the step, as it is and with the plan."""
-    curves = [("as it is", WITHOUT, fit.curve)]
+    curves = [("as it is" if fit.checkpoint == "none" else f"{fit.checkpoint} checkpointing", WITHOUT, fit.curve)]
     if fit.plan is not None:
         curves.append(("with a plan", WITH, fit.plan.curve))
     bytes_, ms = Scale.of_bytes(fit.peak_B), Scale.of_ms(curves[-1][2][-1].ms)
     lines = (
         f"{shapes(fit)}; optimizer: {fit.optimizer}",
-        f"{fit.device}; bytes of the captured step, workspaces and all times estimated; nothing was run",
+        f"{column(fit)}; bytes of the captured step, workspaces and all times estimated; nothing was run",
     )
     with framed(path, f"{fit.model}: will it fit?", lines, (9.0, 5.0)) as body:
         axes = body.subplots()

@@ -1,146 +1,221 @@
-"""A step as one rank of FSDP2 runs it, as a planning problem: shards stay, whole parameters are gathered and let go.
+"""A step as one of many devices runs it, as a planning problem: DDP, FSDP2, HSDP.
 
-The gathered parameters of a block are an ordinary value that can be made again, by gathering again; whether they stay
-from forward to backward is for the planner to decide.
+With FSDP2 shards stay, and the gathered parameters of a block are an ordinary value that can be made again, by
+gathering again; whether they stay from forward to backward is for the planner to decide. The buffers are FSDP2's: a
+flat one around each gather, the next block's gathered ahead, and the last reduction's input until the next one.
+
+This is a simulation. Training on many devices must make the same ops; there the two meet in the names and sizes below.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lowtide.errors import InputError
+from lowtide.fitting.rank import Rank, alone, backward_of, states_of, updates_of
 from lowtide.graph.step_graph import StepGraph
-from lowtide.planning.problem import Op, Problem, Storage
+from lowtide.planning.problem import Op, Storage
 from lowtide.profiling.problem import StepProblem
 from lowtide.records.step_plan import Act, Action
-from lowtide.records.vocabulary import Phase, Role
+from lowtide.records.vocabulary import Role
 
 MASTER_B = 4
 """Bytes of a number in shards, their gradients and their optimizer state: float32, whatever is computed in."""
 EXPOSED = 0.1
 """Share of a collective's time that compute waits for; the rest runs beside it. An assumption."""
-GATHERED, PIECE = ", gathered", ", gradient of the shard"
-"""Ends of the names of what sharding adds."""
+GATHERED, PIECE, COPY = ", gathered", ", gradient of the shard", ", gradients in one piece"
+AHEAD, BUCKETS = "the next block, gathered ahead", "buckets of gradients"
+"""Names, or their ends, of what many devices add."""
 NODE = 8
 NETWORK_BYTES_PER_MS = 40e6
 """Between nodes, for each device: 400 Gbit/s, four fifths of it reached. An assumption."""
+ROOT = "all else"
+PARALLEL = ("fsdp", "hsdp", "ddp")
+MOST_DEVICES = 512
 
 
-@dataclass(frozen=True)
-class Sharded:
-    """The problem of one rank, and which of its ops belong to backward."""
+def spread(step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float) -> Rank:
+    """`step`, which is `graph` with everything on one device, as one of `world` devices runs it."""
+    if parallel not in PARALLEL:
+        raise InputError(
+            f"unknown way to train on many devices {parallel!r}: write one of {', '.join(PARALLEL)}; tensor "
+            "parallel is not simulated"
+        )
+    if not 1 <= world <= MOST_DEVICES:
+        raise InputError(f"a step can be spread over 1 to {MOST_DEVICES} devices, not {world}")
+    if world == 1:
+        return alone(step, graph)
+    if parallel == "ddp":
+        return _replicate(step, graph, world, bytes_per_ms)
+    if parallel == "fsdp":
+        return shard(step, graph, world, bytes_per_ms)
+    if world % NODE or world == NODE:
+        raise InputError(
+            f"hsdp shards inside of nodes of {NODE} devices and replicates over nodes: {world} is no multiple of "
+            f"{NODE} above it; take another --world, or fsdp"
+        )
+    return shard(step, graph, NODE, bytes_per_ms, replicas=world // NODE)
 
-    step: StepProblem
-    backward: frozenset[int]
-    gathered: frozenset[int]
-    """Storages that hold whole parameters."""
 
-    @property
-    def problem(self) -> Problem:
-        """Of one rank."""
-        return self.step.problem
+def _rate(world: int, bytes_per_ms: float) -> float:
+    return bytes_per_ms if world <= NODE else min(bytes_per_ms, NETWORK_BYTES_PER_MS)
 
 
-def shard(step: StepProblem, graph: StepGraph, world: int, bytes_per_ms: float) -> Sharded:
-    """`step`, which is `graph` with all parameters on every device, over `world` ranks."""
+def _replicate(step: StepProblem, graph: StepGraph, world: int, bytes_per_ms: float) -> Rank:
+    """DDP: everything everywhere, and buckets as large as all gradients, which are reduced beside backward."""
+    problem = step.problem
+    size = sum(problem.storages[s].bytes for s in _gradients(graph, _groups(graph)))
+    buckets = len(problem.storages)
+    waited = EXPOSED * 2 * size * (world - 1) / world / _rate(world, bytes_per_ms)
+    updates = updates_of(step)
+    ops = tuple(replace(op, time=op.time + waited) if o == min(updates) else op for o, op in enumerate(problem.ops))
+    storages = (*problem.storages, Storage(size, resident=True, name=BUCKETS))
+    rank = alone(replace(step, problem=replace(problem, storages=storages, ops=ops)), graph)
+    return replace(rank, parts={buckets: _bucket_sizes(size)})
+
+
+def _bucket_sizes(size: int) -> tuple[int, ...]:
+    """torch's default, 25 MiB each."""
+    full, rest = divmod(size, 25 << 20)
+    return (25 << 20,) * full + (rest,) * bool(rest)
+
+
+def shard(step: StepProblem, graph: StepGraph, world: int, bytes_per_ms: float, *, replicas: int = 1) -> Rank:
+    """FSDP2 over `world` devices; with `replicas`, gradients of shards are also reduced over so many groups (HSDP)."""
     if world < 2:
         raise InputError(f"sharding takes at least 2 devices, not {world}")
-    rate = bytes_per_ms if world <= NODE else min(bytes_per_ms, NETWORK_BYTES_PER_MS)
-    problem = step.problem
-    storages = list(problem.storages)
-    group_of = {s: _group(graph.storages[s].name) for s in range(len(graph.storages)) if _is_parameter(graph, s)}
-    whole: dict[str, int] = dict.fromkeys(group_of.values(), 0)
-    for s, group in group_of.items():
-        whole[group] += storages[s].bytes
-    item = _item_bytes(graph)
-    for s, storage in enumerate(graph.storages):
-        if storage.resident and storage.role in (Role.PARAMETER, Role.OPTIMIZER_STATE):
-            storages[s] = replace(storages[s], bytes=-(-storages[s].bytes * MASTER_B // (item * world)))
-    gathered = {group: len(storages) + k for k, group in enumerate(whole)}
-    storages += [Storage(size, name=group + GATHERED) for group, size in whole.items()]
-    pieces = {group: len(storages) + k for k, group in enumerate(whole)}
-    storages += [Storage(-(-size * MASTER_B // (item * world)), name=group + PIECE) for group, size in whole.items()]
-    gradient_of = _gradients(graph, group_of)
-    left = {group: sum(g == group for g in gradient_of.values()) for group in whole}
-
-    ops: list[Op] = []
-    actions: list[Action] = []
-    origin: list[int | None] = []
-    seen: set[str] = set()
-
-    def put(op: Op, action: Action, source: int | None) -> None:
-        ops.append(op)
-        actions.append(action)
-        origin.append(source)
-
-    for o, (op, action) in enumerate(zip(problem.ops, step.actions, strict=True)):
-        groups = list(dict.fromkeys(group_of[s] for s in op.reads if s in group_of))
-        update = action.act is Act.UPDATE
-        for group in groups if not update else ():
-            if group not in seen:
-                seen.add(group)
-                time = EXPOSED * whole[group] * (world - 1) / world / rate
-                put(Op(f"gather {group}", time, (), (gathered[group],)), replace(action, ranks=()), None)
-        reads = tuple(dict.fromkeys(gathered[group_of[s]] if s in group_of and not update else s for s in op.reads))
-        if update:
-            reads = tuple(dict.fromkeys(pieces[gradient_of[s]] if s in gradient_of else s for s in op.reads))
-            op = replace(op, time=op.time / world, workspace=op.workspace // world)
-        put(replace(op, reads=reads), action, o)
-        done = [gradient_of[s] for s in op.writes if s in gradient_of and not op.optional]
-        for group in done:
-            left[group] -= 1
-            if left[group] == 0:
-                size = whole[group]
-                mine = tuple(s for s, g in gradient_of.items() if g == group)
-                time = EXPOSED * size * MASTER_B / item * (world - 1) / world / rate
-                reduced = Op(
-                    f"reduce {group}", time, mine, (pieces[group],), workspace=size * MASTER_B // item, once=True
-                )
-                put(reduced, replace(action, ranks=()), None)
-    place = {o: k for k, o in enumerate(origin) if o is not None}
-    problem = replace(problem, storages=tuple(storages), ops=tuple(ops))
-    problem.verify()
-    moved = replace(step, problem=problem, actions=tuple(actions), random=frozenset(place[o] for o in step.random))
-    backward = frozenset(
-        k for k, action in enumerate(actions) if action.ranks and graph.ops[action.ranks[0]].phase is not Phase.FORWARD
-    )
-    return Sharded(moved, backward, frozenset(gathered.values()))
+    return _Sharding(step, graph, world, _rate(world, bytes_per_ms), replicas).rank()
 
 
-def recomputing(sharded: Sharded, dropped: frozenset[int]) -> tuple[int, ...]:
-    """The program, with what is in `dropped` let go after forward and made again where backward reads it."""
-    problem = sharded.problem
-    order: list[int] = []
-    alive: set[int] = set()
-    fell = False
+@dataclass
+class _Sharding:
+    step: StepProblem
+    graph: StepGraph
+    world: int
+    rate: float
+    replicas: int
+    ops: list[Op] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    origin: list[int | None] = field(default_factory=list)
+    last_copy: int | None = None
 
-    def need(s: int) -> None:
-        if s in alive or problem.storages[s].resident:
-            return
-        maker = problem.producers[s][0]
-        for other in problem.reads[maker]:
-            need(other)
-        order.append(maker)
-        alive.update(problem.writes[maker])
+    def __post_init__(self) -> None:
+        graph = self.graph
+        self.item = _item_bytes(graph)
+        self.group_of = _groups(graph)
+        self.gradient_of = _gradients(graph, self.group_of)
+        self.storages = list(self.step.problem.storages)
+        sizes: dict[str, list[int]] = {}
+        for s, group in self.group_of.items():
+            sizes.setdefault(group, []).append(self.storages[s].bytes)
+        self.parts = {group: tuple(each) for group, each in sizes.items()}
+        self.size_of = {group: sum(each) for group, each in sizes.items()}
+        for s, storage in enumerate(graph.storages):
+            if storage.resident and storage.role in (Role.PARAMETER, Role.OPTIMIZER_STATE):
+                self.storages[s] = replace(self.storages[s], bytes=self._share(self.storages[s].bytes))
+        self.gathered = self._add(GATHERED, dict(self.size_of))
+        self.pieces = self._add(PIECE, {group: self._share(size) for group, size in self.size_of.items()})
+        self.copies = self._add(COPY, {group: size * MASTER_B // self.item for group, size in self.size_of.items()})
+        self.ahead = len(self.storages)
+        blocks = [size for group, size in self.size_of.items() if group != ROOT]
+        self.storages.append(Storage(max(blocks, default=0), resident=True, name=AHEAD))
 
-    for o in problem.program:
-        if o in sharded.backward and not fell:
-            fell = True
-            alive -= dropped
-        for s in problem.reads[o]:
-            need(s)
-        order.append(o)
-        alive.update(problem.writes[o])
-    return tuple(order)
+    def _add(self, ending: str, sizes: dict[str, int]) -> dict[str, int]:
+        first = len(self.storages)
+        self.storages += [Storage(size, name=group + ending) for group, size in sizes.items()]
+        return {group: first + k for k, group in enumerate(sizes)}
+
+    def _share(self, size: int) -> int:
+        """Of a parameter or its state, what one device keeps, in float32."""
+        return -(-size * MASTER_B // (self.item * self.world))
+
+    def rank(self) -> Rank:
+        left = {group: sum(g == group for g in self.gradient_of.values()) for group in self.size_of}
+        seen: set[str] = set()
+        for o, (op, action) in enumerate(zip(self.step.problem.ops, self.step.actions, strict=True)):
+            if action.act is Act.UPDATE:
+                self._put(self._update(op), action, o)
+                continue
+            for group in dict.fromkeys(self.group_of[s] for s in op.reads if s in self.group_of):
+                if group not in seen:
+                    seen.add(group)
+                    self._gather(group, action)
+            reads = (self.gathered[self.group_of[s]] if s in self.group_of else s for s in op.reads)
+            self._put(replace(op, reads=tuple(dict.fromkeys(reads))), action, o)
+            for group in [self.gradient_of[s] for s in op.writes if s in self.gradient_of and not op.optional]:
+                left[group] -= 1
+                if left[group] == 0:
+                    self._reduce(group, action)
+        place = {o: k for k, o in enumerate(self.origin) if o is not None}
+        used = {s for op in self.ops for s in op.writes}
+        storages = tuple(
+            s if n in used or s.resident else replace(s, resident=True, bytes=0) for n, s in enumerate(self.storages)
+        )
+        problem = replace(self.step.problem, storages=storages, ops=tuple(self.ops))
+        problem.verify()
+        moved = replace(
+            self.step,
+            problem=problem,
+            actions=tuple(self.actions),
+            random=frozenset(place[o] for o in self.step.random),
+        )
+        return Rank(
+            moved,
+            backward_of(moved, self.graph),
+            updates_of(moved),
+            states_of(self.graph),
+            gathers=frozenset(o for o, op in enumerate(self.ops) if op.name.startswith("gather ")),
+            gathered=frozenset(self.gathered.values()),
+            pieces=frozenset(self.pieces.values()),
+            buffers=frozenset({self.ahead}),
+            parts={self.gathered[group]: parts for group, parts in self.parts.items()},
+        )
+
+    def _put(self, op: Op, action: Action, source: int | None = None) -> None:
+        self.ops.append(op)
+        self.actions.append(action if source is not None else replace(action, act=Act.RUN, ranks=()))
+        self.origin.append(source)
+
+    def _ms(self, size: float) -> float:
+        return EXPOSED * size * (self.world - 1) / self.world / self.rate
+
+    def _gather(self, group: str, action: Action) -> None:
+        """Into a flat buffer, and from there into the parameters."""
+        size = self.size_of[group]
+        buffers = size + -(-size // self.world)
+        op = Op(f"gather {group}", self._ms(size), (), (self.gathered[group],), workspace=buffers)
+        self._put(op, action)
+
+    def _reduce(self, group: str, action: Action) -> None:
+        """In float32, from one flat copy, which goes only when the next one is made."""
+        if self.last_copy is not None:
+            done = self.ops[-1]
+            self.ops[-1] = replace(done, reads=(*done.reads, self.last_copy))
+        mine = tuple(s for s, g in self.gradient_of.items() if g == group)
+        self.last_copy = self.copies[group]
+        size = self.size_of[group] * MASTER_B / self.item
+        time = self._ms(size)
+        if self.replicas > 1:  # all-reduce of the shard over the network
+            time += EXPOSED * 2 * size / self.world / min(self.rate, NETWORK_BYTES_PER_MS)
+        self._put(Op(f"reduce {group}", time, mine, (self.last_copy, self.pieces[group]), once=True), action)
+
+    def _update(self, op: Op) -> Op:
+        reads = dict.fromkeys(self.pieces[self.gradient_of[s]] if s in self.gradient_of else s for s in op.reads)
+        return replace(op, reads=tuple(reads), time=op.time / self.world, workspace=op.workspace // self.world)
 
 
-def _group(name: str) -> str:
+def block_of(name: str) -> str:
     """Parameters of one block are gathered together; a block is what has a number in its name."""
     found = re.match(r".*?\.\d+(?=\.)", name)
-    return found.group() if found else "all else"
+    return found.group() if found else ROOT
 
 
-def _is_parameter(graph: StepGraph, s: int) -> bool:
-    return graph.storages[s].resident and graph.storages[s].role is Role.PARAMETER
+def _groups(graph: StepGraph) -> dict[int, str]:
+    """By storage of a parameter: its block."""
+    return {
+        s: block_of(storage.name)
+        for s, storage in enumerate(graph.storages)
+        if storage.resident and storage.role is Role.PARAMETER
+    }
 
 
 def _gradients(graph: StepGraph, group_of: dict[int, str]) -> dict[int, str]:
@@ -162,31 +237,3 @@ def _item_bytes(graph: StepGraph) -> int:
     if len(sizes) != 1:
         raise InputError("sharding is simulated for parameters of one dtype: convert the model to one")
     return sizes.pop()
-
-
-def selective(sharded: Sharded, graph: StepGraph) -> frozenset[int]:
-    """What torchtitan's selective checkpointing lets go: in every block all but attention, every second matrix product
-    and what goes into the block; and gathered parameters."""
-    kept: set[int] = set()
-    blocks: dict[int, str] = {}
-    counts: dict[str, int] = {}
-    for o in sharded.problem.program:
-        action = sharded.step.actions[o]
-        if o in sharded.backward or not action.ranks:
-            continue
-        op = graph.ops[action.ranks[0]]
-        block = _group(f"{op.module}.x")
-        for s in sharded.problem.writes[o]:
-            blocks[s] = block
-        if block == "all else":
-            kept.update(sharded.problem.writes[o])
-            continue
-        inputs = (s for s in sharded.problem.reads[o] if s in blocks and blocks[s] != block)
-        kept.update(inputs)
-        if "scaled_dot_product" in op.op:
-            kept.update(sharded.problem.writes[o])
-        if op.op.startswith("aten.mm"):
-            counts[block] = counts.get(block, 0) + 1
-            if counts[block] % 2:
-                kept.update(sharded.problem.writes[o])
-    return frozenset(set(blocks) - kept) | sharded.gathered

@@ -1,7 +1,7 @@
 """What a step would cost, estimated from shapes alone: to plan before anything is measured, or for another device."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,23 @@ from lowtide.profiling.op_record import op_record
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
 
 aten = torch.ops.aten
+_KINDS = (
+    ("attention", ("scaled_dot_product",)),
+    ("convolution", ("convolution",)),
+    ("matrix product", ("mm", "linear", "addmv", "aten.mv", "aten.dot")),
+    ("normalization", ("batch_norm", "layer_norm", "group_norm", "rms_norm")),
+    ("softmax", ("softmax",)),
+    ("indexing", ("embedding", "index", "gather", "scatter", "nll_loss")),
+    ("recurrent", ("lstm", "gru", "rnn")),
+    ("update", ("update",)),
+)
+_WORKSPACES = {"convolution": 1.0, "batch_norm_backward": 0.35, "softmax": 0.15}
+"""As a share of what an op reads and makes; seen with oneDNN on two models."""
+
+
+def kind_of(op: str) -> str:
+    """The kind of op that has a speed of its own; all that only moves bytes is one."""
+    return next((kind for kind, words in _KINDS if any(word in op for word in words)), "elementwise and copies")
 
 
 @dataclass(frozen=True)
@@ -29,11 +46,15 @@ class Rates:
     """By dtype; float32 stands for those that are not named."""
     start_ms: float
     """Of every op."""
+    times: Mapping[str, float] = field(default_factory=dict)
+    """By kind of op: how much longer it was measured to take."""
+    workspaces: Mapping[str, float] = field(default_factory=lambda: _WORKSPACES)
+    """By a word in the op's name: its workspace, as a share of what it reads and makes."""
 
-    def ms(self, moved: int, flops: float, dtype: str) -> float:
+    def ms(self, moved: int, flops: float, dtype: str, kind: str = "") -> float:
         """Of one op."""
         rate = self.flops_per_ms.get(dtype, self.flops_per_ms["float32"])
-        return self.start_ms + max(moved / self.bytes_per_ms, flops / rate)
+        return self.start_ms + self.times.get(kind, 1.0) * max(moved / self.bytes_per_ms, flops / rate)
 
 
 A_CPU = Rates(bytes_per_ms=8e6, flops_per_ms={"float32": 5e7}, start_ms=0.005)
@@ -45,8 +66,6 @@ _COUNTED_AS = {
 """The CPU's attention, for which torch has no formula of its own."""
 _GATHERS = {aten.embedding.default, aten.index.Tensor, aten.gather.default, aten.index_select.default}
 """These read as much as they make, not all of the table."""
-# Workspaces as a share of what an op reads and makes; seen with oneDNN on two models.
-_WORKSPACES = {"convolution": 1.0, "batch_norm_backward": 0.35, "softmax": 0.15}
 
 
 def estimate(graph: StepGraph, rates: Rates = A_CPU) -> Profile:
@@ -86,11 +105,11 @@ def estimate(graph: StepGraph, rates: Rates = A_CPU) -> Profile:
 
 def _record(graph: StepGraph, op: Op, live: int, sizes: list[int], rates: Rates) -> OpRecord:
     touched = sum(sizes[s] for s in {*op.reads, *op.writes})
-    share = next((share for word, share in _WORKSPACES.items() if word in op.op), 0.0)
+    share = next((share for word, share in rates.workspaces.items() if word in op.op), 0.0)
     return op_record(
         op,
         times=(),
-        runtime_ms=0.0 if op.is_view else rates.ms(_moved(op, touched), _flops(op.node), _dtype(op)),
+        runtime_ms=0.0 if op.is_view else rates.ms(_moved(op, touched), _flops(op.node), _dtype(op), kind_of(op.op)),
         live=live,
         workspace=int(share * touched),
         sizes=sizes,

@@ -1,8 +1,10 @@
-"""A measured step as it would be in another shape: what was measured, scaled by what the two are estimated at."""
+"""A step as it would be in another shape: what was measured, scaled by what the two are estimated at; or two estimates,
+and all that lies on the line through them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.step_graph import StepGraph
@@ -92,6 +94,27 @@ class Basis:
                 )
             )
         return tuple(found)
+
+
+def between(first: Profile, second: Profile, share: float) -> Profile:
+    """The profile that lies `share` of the way from `first` to `second`, or beyond: the same ops in other shapes."""
+    storages = _line(first.storages, second.storages, share, "bytes")
+    ops = _line(first.ops, second.ops, share, "runtime_ms", "workspace_B", "alone_B")
+    packs = _line(
+        first.packs, second.packs, share, "bytes", "pack_ms", "unpack_ms", "pack_workspace_B", "unpack_workspace_B"
+    )
+    step_ms = sum(op.runtime_ms for op in ops)
+    peak = first.step_peak_B + int((second.step_peak_B - first.step_peak_B) * share)
+    return replace(first, storages=storages, ops=ops, packs=packs, step_peak_B=peak, step_ms=step_ms)
+
+
+def _line(first: Sequence[Any], second: Sequence[Any], share: float, *fields: str) -> tuple[Any, ...]:
+    """Records whose `fields` lie on the line through those of `first` and `second`; bytes stay whole."""
+    found = []
+    for a, b in zip(first, second, strict=True):
+        values = {name: (getattr(a, name), getattr(b, name)) for name in fields}
+        found.append(replace(a, **{name: type(x)(x + (y - x) * share) for name, (x, y) in values.items()}))
+    return tuple(found)
 
 
 def _by_name(profile: Profile) -> dict[str, OpRecord]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
 from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
 
 from lowtide.tracing.joint import standing_in
 
@@ -46,3 +49,18 @@ def _stand_in(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
     with mode:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
     return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+
+
+class attention_of_a_gpu(TorchFunctionMode):  # noqa: N801 - used as a context
+    """Inside, attention keeps what a GPU's kernels keep: the output and one number for each row, also with dropout.
+
+    The CPU has a kernel like that, but none with dropout: there it keeps all probabilities. So dropout is left out.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is scaled_dot_product_attention:
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+            kwargs = dict(zip(names, args, strict=False)) | kwargs | {"dropout_p": 0.0}
+            args = tuple(kwargs.pop(name) for name in names[:3])
+        return func(*args, **kwargs)

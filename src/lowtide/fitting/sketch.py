@@ -1,0 +1,115 @@
+"""A step known by its shapes alone, with the times of one device."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from lowtide.errors import InputError
+from lowtide.graph.step_graph import StepGraph
+from lowtide.optimizer.update import UpdateForm
+from lowtide.profiling.estimate import Rates, estimate
+from lowtide.profiling.problem import StepProblem, problem_of
+from lowtide.profiling.scaled import between
+from lowtide.records.step_plan import AS_IT_IS
+from lowtide.tracing.capture import trace
+from lowtide.tracing.loss import Loss
+from lowtide.tracing.weightless import attention_of_a_gpu, with_shapes_alone
+from lowtide.training.planned import Variant
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The captured step, as it is and with signs kept, each with its estimate."""
+
+    plain: Variant
+    signs: Variant | None
+    samples: int
+    tokens: int
+    """In one sample; 0 where the batch is not made of whole numbers."""
+
+    @cached_property
+    def late(self) -> StepProblem:
+        """As people train: all parameters move at the end."""
+        return problem_of(self.plain.graph, self.plain.profile, allowed=AS_IT_IS)
+
+    def on(self, rates: Rates) -> "Sketch":
+        """The same step on another device."""
+        plain, signs = (v and Variant(v.graph, estimate(v.graph, rates)) for v in (self.plain, self.signs))
+        assert plain is not None
+        return replace(self, plain=plain, signs=signs)
+
+
+def sketch(
+    model: nn.Module,
+    optimizer: Optimizer | Callable[[nn.Module], Optimizer],
+    batch: Any,
+    loss: Loss | None,
+    rates: Rates,
+    *,
+    gpu: bool = False,
+) -> Sketch:
+    """Capture a step without its weights. An optimizer that refuses parameters without data is made by a function.
+
+    With `gpu`, what torch would choose on a GPU: attention kernels that keep no probabilities, also with dropout, and
+    foreach where an optimizer leaves the choice.
+    """
+    values = with_values(batch)
+    leaves = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
+    samples = leaves[0].shape[0] if leaves and leaves[0].dim() else 1
+    tokens = leaves[0].shape[1] if leaves and leaves[0].dim() == 2 and not leaves[0].is_floating_point() else 0
+    with with_shapes_alone(model, optimizer) as optimizer, attention_of_a_gpu() if gpu else nullcontext():
+        traced = trace(model, optimizer, values, loss)
+        graphs = [traced.finish(UpdateForm())]
+        if traced.signs:
+            graphs.append(traced.finish(UpdateForm(), signs=True))
+        plain, *signs = (Variant(g, estimate(g, rates)) for g in (_on_a_gpu(g) if gpu else g for g in graphs))
+    return Sketch(plain, signs[0] if signs else None, samples, tokens)
+
+
+def _on_a_gpu(graph: StepGraph) -> StepGraph:
+    """With torch's choice there: foreach where neither it nor fused was asked for."""
+    optimizer = copy(graph.optimizer)
+    assert optimizer is not None
+    optimizer.param_groups = [
+        group if group.get("fused") or group.get("foreach") is not None or group.get("differentiable")
+        else {**group, "foreach": True}
+        for group in optimizer.param_groups
+    ]  # fmt: skip
+    return replace(graph, optimizer=optimizer)
+
+
+def with_values(batch: Any) -> Any:
+    """`batch` on the CPU: what is on the meta device becomes ones, which masks, labels and token numbers can be."""
+
+    def real(x: Tensor) -> Tensor:
+        return torch.ones(x.shape, dtype=x.dtype) if x.is_meta else x
+
+    return pytree.tree_map_only(Tensor, real, batch)
+
+
+class Between:
+    """Steps of any size, from those of one unit and of two: every byte and every time in proportion."""
+
+    def __init__(self, one: Sketch, two: Sketch) -> None:
+        self._one, self._two = one, two
+        names = [[op.name for op in variant.graph.ops] for variant in (one.plain, two.plain)]
+        if names[0] != names[1]:
+            raise InputError("one sample and two are different steps, so the largest batch cannot be found from them")
+
+    def at(self, units: int) -> Sketch:
+        """With so many."""
+        one, two = self._one, self._two
+        signs = one.signs and two.signs and _between(one.signs, two.signs, units)
+        return replace(one, plain=_between(one.plain, two.plain, units), signs=signs)
+
+
+def _between(one: Variant, two: Variant, units: int) -> Variant:
+    return Variant(one.graph, between(one.profile, two.profile, units - 1))
