@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lowtide.device import cuda
 from lowtide.device.limit import trim
 from lowtide.device.shim import compiler, load_shim
 from lowtide.planning.addresses.blocks import Blocks
@@ -191,12 +192,12 @@ class Arena:
 
 def arena_for(device: torch.device) -> Arena | None:
     """For steps on `device`; None without a C++ compiler, and on CUDA, whose allocator keeps its blocks itself."""
-    return Arena() if device.type == "cpu" and compiler() is not None else None
+    return Arena() if cuda.type_of(device) == "cpu" and compiler() is not None else None
 
 
 def describe_arena(device: torch.device, arena: Arena | None, layout: Layout) -> str:
     """Where the tensors of a step lie, in a line, for reports."""
-    if device.type != "cpu":
+    if cuda.type_of(device) != "cpu":
         return "where the device's caching allocator puts them"
     if arena is None:
         return "where the allocator puts them: planned addresses need a C++ compiler, install g++"

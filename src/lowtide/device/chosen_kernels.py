@@ -12,6 +12,8 @@ from functools import cache
 
 import torch
 
+from lowtide.device import cuda
+
 log = logging.getLogger(__name__)
 
 _UNORDERED = {
@@ -26,7 +28,7 @@ def warn_of_chosen_kernels(recomputed: Iterable[str], device: torch.device) -> N
 
     Name only those that make floating point numbers: integers add up to the same in any order.
     """
-    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
+    if cuda.type_of(device) != "cuda" or torch.are_deterministic_algorithms_enabled():
         return
     names = {op.split(".")[1] for op in recomputed if op.startswith("aten.")}
     if torch.backends.cudnn.benchmark and not torch.backends.cudnn.deterministic and "convolution" in names:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from lowtide.device.cuda import indexed
+from lowtide.device import cuda
 
 
 class Clock(Protocol):
@@ -35,7 +35,7 @@ class CudaClock:
     """CUDA events on the current stream of one device: its own time, whatever the host does meanwhile."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = indexed(device)
+        self._device = cuda.indexed(device)
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
 
@@ -52,11 +52,11 @@ class CudaClock:
 
 def clock_for(device: torch.device) -> Clock:
     """The clock of `device`."""
-    return CudaClock(device) if device.type == "cuda" else CpuClock()
+    return CudaClock(device) if cuda.type_of(device) == "cuda" else CpuClock()
 
 
 def total_memory(device: torch.device) -> int:
     """Bytes that the device has."""
-    if device.type == "cuda":
+    if cuda.type_of(device) == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

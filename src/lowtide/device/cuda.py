@@ -3,6 +3,11 @@
 import torch
 
 
+def type_of(device: torch.device) -> str:
+    """The kind of a device: this package asks here and nowhere else, so that a test can answer for a GPU."""
+    return device.type
+
+
 def indexed(device: torch.device) -> torch.device:
     """`device` with its number: "cuda" alone is the current device, of the thread that asks, when it asks."""
     if device.type == "cuda" and device.index is None:

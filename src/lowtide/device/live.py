@@ -5,14 +5,14 @@ import gc
 import torch
 from torch import Tensor
 
-from lowtide.device.cuda import asked_bytes, indexed
+from lowtide.device import cuda
 
 
 def live_bytes(device: torch.device) -> int:
     """All tensors on `device`. The CPU's allocator does not know, so there every tensor that Python can reach counts:
     what autograd alone holds does not, so ask while no backward is due."""
-    if device.type == "cuda":
-        return asked_bytes(indexed(device))[0]
+    if cuda.type_of(device) == "cuda":
+        return cuda.asked_bytes(cuda.indexed(device))[0]
     gc.collect()
     found: dict[int, int] = {}
     for thing in gc.get_objects():

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from lowtide.device.cuda import asked_bytes, forget_peak, indexed
+from lowtide.device import cuda
 from lowtide.device.shim import compiler, load_shim
 
 T = TypeVar("T")
@@ -111,16 +111,16 @@ class CudaMeter:
     free = False
 
     def __init__(self, device: torch.device) -> None:
-        self._device = indexed(device)
+        self._device = cuda.indexed(device)
 
     def start(self) -> None:
         """Begin to watch."""
-        forget_peak(self._device)
-        self._before, _ = asked_bytes(self._device)
+        cuda.forget_peak(self._device)
+        self._before, _ = cuda.asked_bytes(self._device)
 
     def stop(self) -> Taken:
         """What happened since `start`."""
-        now, peak = asked_bytes(self._device)
+        now, peak = cuda.asked_bytes(self._device)
         return Taken(peak - self._before, now - self._before)
 
 
@@ -141,7 +141,7 @@ def allocations(profiler: profile) -> list[int]:
 
 def meter_for(device: torch.device) -> Meter:
     """The best meter that `device` has on this machine."""
-    if device.type == "cuda":
+    if cuda.type_of(device) == "cuda":
         return CudaMeter(device)
     if compiler() is not None:
         return ShimMeter()

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from lowtide.device.cuda import asked_bytes, indexed
+from lowtide.device import cuda
 from lowtide.device.meter import Taken, meter_for
 from lowtide.device.shim import compiler, load_shim
 from lowtide.errors import InputError
@@ -50,9 +50,9 @@ class Sampler:
 
 
 def _current_bytes(device: torch.device) -> Callable[[], int]:
-    if device.type == "cuda":
-        meant = indexed(device)  # here, not in the thread that looks, whose current device is another
-        return lambda: asked_bytes(meant)[0]
+    if cuda.type_of(device) == "cuda":
+        meant = cuda.indexed(device)  # here, not in the thread that looks, whose current device is another
+        return lambda: cuda.asked_bytes(meant)[0]
     if compiler() is None:
         raise InputError("sampling memory on the CPU needs the allocator shim, which needs a C++ compiler: install g++")
     current: Callable[[], int] = load_shim().lowtide_current

@@ -1,5 +1,6 @@
-"""The doctor: its report tells what is here and what is wrong, also of a GPU that torch only claims to have."""
+"""The doctor: its report tells what is here and what is wrong, on a GPU that is faked too, whole or broken."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import lowtide
 from lowtide.cli import app
 from lowtide.device.meter import Taken
 from lowtide.errors import InputError
-from lowtide.experiments.doctor import run
-from lowtide.experiments.doctor.run import CHECKS, CheckFailed, device_called, examine
+from lowtide.experiments.doctor import checks, run
+from lowtide.experiments.doctor.checks import CHECKS, CheckFailed
+from lowtide.experiments.doctor.run import device_called, examine
+from lowtide.training.train_step import TrainStep, train_step
+from tests.device.fake_gpu import FakeGpu
 
 CPU = torch.device("cpu")
 
@@ -26,81 +29,157 @@ def quiet(message: str) -> None:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """torch says that there is a GPU, and what it is."""
-
-    class Counted:
-        name = "torch.cuda.memory_stats"
-
-    for name, value in (
-        ("is_available", True),
-        ("get_device_name", "A card"),
-        ("get_device_capability", (9, 0)),
-        ("get_allocator_backend", "native"),
-    ):
-        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
-    monkeypatch.setattr(run, "total_memory", lambda device: 80 * 2**30)
-    monkeypatch.setattr(run, "meter_for", lambda device: Counted())
-    return torch.device("cuda")
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    return FakeGpu(monkeypatch)
 
 
-def test_a_gpu_is_described_and_every_check_is_told_of_it(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[torch.device] = []
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks' own models, with fewer layers: a check is no other for it."""
+    convnet, encoder = checks._convnet, checks._encoder
+    monkeypatch.setattr(checks, "_convnet", lambda: convnet(2))
+    monkeypatch.setattr(checks, "_encoder", lambda: encoder(1))
 
-    def look(device: torch.device) -> str:
-        asked.append(device)
-        return "seen"
 
-    monkeypatch.setattr(run, "CHECKS", dict.fromkeys(CHECKS, look) | {"last": broken})
-    assert device_called(None) == device_called("cuda") == gpu
-    diagnosis = examine(gpu, quiet)
-    assert asked == [gpu] * len(CHECKS)
+def once_planned(monkeypatch: pytest.MonkeyPatch, then: Callable[[TrainStep], object]) -> None:
+    """What `then` breaks is whole while a step is measured and planned."""
+
+    def make(*args: Any, **kwargs: Any) -> TrainStep:
+        step = train_step(*args, **kwargs)
+        then(step)
+        return step
+
+    monkeypatch.setattr(checks, "train_step", make)
+
+
+QUICK = {
+    "allocator's counter": "1048576 bytes kept",
+    "random numbers replayed": "draws made again",
+    "swap space": "6291528 bytes to host, pinned and back",
+    "a step whose activations leave": "bytes; a step takes",
+    "convolutions, SGD foreach": "3 steps equal; ",
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", [*list(QUICK)[:-1], pytest.param(list(QUICK)[-1], marks=pytest.mark.slow)])
+def test_a_gpu_that_is_whole_passes(gpu: FakeGpu, name: str) -> None:
+    assert QUICK[name] in CHECKS[name](gpu.device)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("fault", "name", "said"),
+    [
+        ("keeps_peak", "allocator's counter", r"4 MiB and then 1 MiB were taken, but \d+ and 1048576 bytes were"),
+        ("draws_on", "random numbers replayed", r"after step 1 1 of 1 differ from eager's: \['the generator'\]"),
+        ("loses_copies", "swap space", "what came back from host, pinned is not what was sent"),
+        ("loses_copies", "a step whose activations leave", r"after step 1 \d+ of \d+ differ from eager's: \['0.weight"),
+    ],
+)
+def test_a_gpu_that_is_broken_is_seen(gpu: FakeGpu, fault: str, name: str, said: str) -> None:
+    before = torch.empty(2**25)  # a peak of long ago
+    del before
+    setattr(gpu, fault, True)
+    with pytest.raises(CheckFailed, match=said):
+        CHECKS[name](gpu.device)
+
+
+@pytest.mark.usefixtures("small")
+def test_values_that_stay_where_they_are_although_they_were_sent_away(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "meter_for", lambda device: Blind(2**20))
+    with pytest.raises(CheckFailed, match=r"bytes were sent away, but the step takes 1048576 bytes, 1048576 without"):
+        CHECKS["a step whose activations leave"](gpu.device)
+
+
+class Blind:
+    """Counts the same whatever happens."""
+
+    name, free = "blind", True
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def start(self) -> None:
+        """Sees nothing."""
+
+    def stop(self) -> Taken:
+        return Taken(self.size, self.size)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("another bit", r"after step 1 \d+ of \d+ differ from eager's: \['0.weight"),
+        ("more bytes", r"step 1 took \d+ bytes, the budget is \d+"),
+        pytest.param("fewer bytes", r"a step took \d+ bytes, predicted were \d+: -\d+\.\d %", marks=pytest.mark.slow),
+        pytest.param("no count", "no step's peak was measured", marks=pytest.mark.slow),
+    ],
+)
+def test_training_that_is_wrong_is_seen(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, fault: str, said: str) -> None:
+    class Drifting(TrainStep):
+        def __call__(self, batch: Any) -> Any:
+            result = super().__call__(batch)
+            weight = next(self.model.parameters())
+            weight.data.view(-1)[0] = torch.nextafter(weight.data.view(-1)[0], torch.tensor(9.0))
+            return result
+
+    class Unmeasured(TrainStep):
+        @property
+        def measured_peak(self) -> int | None:
+            return None
+
+    once_planned(
+        monkeypatch,
+        {
+            "another bit": lambda step: setattr(step, "__class__", Drifting),
+            "more bytes": lambda step: setattr(gpu, "share", 1.5),
+            "fewer bytes": lambda step: setattr(gpu, "share", 0.5),
+            "no count": lambda step: setattr(step, "__class__", Unmeasured),
+        }[fault],
+    )
+    with pytest.raises(CheckFailed, match=said):
+        CHECKS["convolutions, SGD foreach"](gpu.device)
+
+
+@pytest.mark.usefixtures("small")
+def test_one_run_tells_all_that_is_wrong(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that fail, and a card that does not say its name, keep nothing else from being told."""
+    names = ("allocator's counter", "swap space", "random numbers replayed")
+    monkeypatch.setattr(run, "CHECKS", {"first": broken} | {name: CHECKS[name] for name in names} | {"last": broken})
+    monkeypatch.delattr(torch.cuda, "get_device_name")
+    gpu.loses_copies = gpu.draws_on = True
+    diagnosis = examine(gpu.device, quiet)
+    assert [finding.name for finding in diagnosis.findings if finding.passed] == ["allocator's counter"]
     report = diagnosis.markdown()
-    assert report.startswith(f"# lowtide doctor: {len(CHECKS)} of {len(CHECKS) + 1} checks passed on cuda\n")
-    for line in ("| GPU | A card, compute capability 9.0 |", "| allocator | native |", "80.0 GiB", "memory_stats"):
+    assert report.startswith("# lowtide doctor: 1 of 6 checks passed on cpu\n\nFailed: GPU, first, swap space, random")
+    for line in (
+        "| allocator | native |",
+        "| memory of the device | 80.0 GiB |",
+        "| bytes are counted by | torch.cuda.memory_stats |",
+        "| GPU | not known: see below |",
+        "| last | **failed** | 0.0 | CheckFailed: the bytes / are gone |",
+        "is not what was sent |",
+    ):
         assert line in report
-    assert "| last | **failed** | 0.0 | CheckFailed: the bytes / are gone |" in report
-    assert "## last" in report
+    assert report.count("\n## ") == report.count("\nTraceback (most recent call last):\n") == 5
     assert "test_doctor.py" in report.partition("## last")[2]
 
 
-def test_a_counter_that_is_wrong_and_values_that_come_back_damaged_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Blind:
-        name, free = "blind", True
-
-        def start(self) -> None:
-            """Sees nothing."""
-
-        def stop(self) -> Taken:
-            return Taken(0, 0)
-
-    assert "1048576 bytes kept" in CHECKS["allocator's counter"](CPU)
-    assert "and back" in CHECKS["swap space"](CPU)
-    monkeypatch.setattr(run, "meter_for", lambda device: Blind())
-    with pytest.raises(CheckFailed, match="0 and 0 bytes were counted"):
-        CHECKS["allocator's counter"](CPU)
-    monkeypatch.setattr(torch, "equal", lambda a, b: False)
-    with pytest.raises(CheckFailed, match="is not what was sent"):
-        CHECKS["swap space"](CPU)
-
-
-def test_steps_that_differ_or_take_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    real = lowtide.train_step
-
-    def over(*args: Any, **kwargs: Any) -> Any:
-        step = real(*args, **kwargs)
-        assert step.plan is not None
-        object.__setattr__(step.plan, "budget", 1000)
-        return step
-
-    monkeypatch.setattr(run, "train_step", over)
-    with pytest.raises(CheckFailed, match="bytes, the budget is 1000"):
-        CHECKS["convolutions, SGD foreach"](CPU)
-    monkeypatch.setattr(run, "train_step", real)
-    monkeypatch.setattr(torch, "equal", lambda a, b: False)
-    with pytest.raises(CheckFailed, match=r"after step 1 1 of 1 differ from eager's: .*the loss"):
-        CHECKS["convolutions, SGD foreach"](CPU)
+def test_the_device_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device_called(None) == device_called("cpu") == CPU
+    for name in ("tpu", "cuda", "cuda:0", "cpu:1"):
+        with pytest.raises(InputError, match=f"there is no device '{name}' here: torch sees cpu$"):
+            device_called(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_called(None) == device_called("cuda") == torch.device("cuda")
+    assert device_called("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(InputError, match="there is no device 'cuda:2' here: torch sees cpu, cuda:0, cuda:1"):
+        device_called("cuda:2")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +193,19 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(again.exception, InputError)
     assert "is there already" in str(again.exception)
     monkeypatch.setattr(run, "CHECKS", {"broken": broken})
-    assert CliRunner().invoke(app, ["doctor", "--device", "cpu"]).exit_code == 1
-    with pytest.raises(InputError, match="there is no device 'tpu' here"):
-        device_called("tpu")
+    failed = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--out", str(out), "--force"])
+    assert failed.exit_code == 1
+    assert "CheckFailed: the bytes / are gone" in out.read_text()
 
 
 @pytest.mark.slow
 def test_everything_works_here() -> None:
     diagnosis = examine(CPU, quiet)
     assert diagnosis.well, diagnosis.markdown()
+
+
+@pytest.mark.slow
+def test_everything_works_on_a_gpu_that_is_whole(gpu: FakeGpu) -> None:
+    diagnosis = examine(gpu.device, quiet)
+    assert diagnosis.well, diagnosis.markdown()
+    assert "| GPU | A card, (9, 0) |" in diagnosis.markdown()

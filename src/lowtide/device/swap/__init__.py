@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from lowtide.device import cuda
 from lowtide.device.swap.disk import DiskSpace
 from lowtide.device.swap.host import HostSpace
 from lowtide.device.swap.measure import measure_copies, measure_slowdown
@@ -29,15 +30,15 @@ Tier = Literal["disk", "host"]
 
 def usual_tier(device: torch.device) -> Tier:
     """Where values of `device` go when nobody says where."""
-    return "host" if device.type == "cuda" else "disk"
+    return "host" if cuda.type_of(device) == "cuda" else "disk"
 
 
 def open_space(tier: Tier, device: torch.device, folder: Path | None = None) -> SwapSpace:
     """Swap space for values on `device`: `folder` is for the disk, the folder of temporary files where it is None."""
     if tier == "host":
-        if device.type != "cuda":
+        if cuda.type_of(device) != "cuda":
             raise SwapError(f"values on {device} are in host memory already: swap them to disk")
         return HostSpace(device)
-    if device.type != "cpu":
+    if cuda.type_of(device) != "cpu":
         raise SwapError(f"values on {device} cannot be swapped to disk: swap them to host memory")
     return DiskSpace(SwapFile(folder or Path(tempfile.gettempdir())))

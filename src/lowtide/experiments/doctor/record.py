@@ -10,7 +10,7 @@ class Finding:
     name: str
     passed: bool
     said: str
-    """What was seen, or how it failed: the error and where it was raised."""
+    """What was seen, or how it failed: the error in a line, then where it was raised."""
     seconds: float
 
 
@@ -29,14 +29,22 @@ class Diagnosis:
 
     def markdown(self) -> str:
         """The report."""
-        passed = sum(finding.passed for finding in self.findings)
+        failed = [finding for finding in self.findings if not finding.passed]
+        passed = len(self.findings) - len(failed)
         lines = [f"# lowtide doctor: {passed} of {len(self.findings)} checks passed on {self.device}", ""]
-        lines += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.facts), ""]
-        lines += ["| check | | seconds | |", "|---|---|---|---|"]
+        if failed:
+            lines += [f"Failed: {', '.join(finding.name for finding in failed)}. Where and how stands at the end.", ""]
+        lines += [_row("", ""), "|---|---|", *(_row(*fact) for fact in self.facts)]
+        lines += ["", _row("check", "", "seconds", ""), "|---|---|---|---|"]
         for finding in self.findings:
-            word, said = "ok" if finding.passed else "**failed**", finding.said.splitlines()[0]
-            lines.append(f"| {finding.name} | {word} | {finding.seconds:.1f} | {said.replace('|', '/')} |")
-        for finding in self.findings:
-            if not finding.passed:
-                lines += ["", f"## {finding.name}", "", "```", finding.said, "```"]
+            word = "ok" if finding.passed else "**failed**"
+            lines.append(_row(finding.name, word, f"{finding.seconds:.1f}", finding.said))
+        for finding in failed:
+            lines += ["", f"## {finding.name}", "", "```", finding.said, "```"]
         return "\n".join(lines) + "\n"
+
+
+def _row(*cells: str) -> str:
+    """Of a table: the first line of each cell."""
+    firsts = (cell.partition("\n")[0].replace("|", "/") for cell in cells)
+    return f"| {' | '.join(firsts)} |"
