@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lowtide.compiling.within import point_of
 from lowtide.graph.program import Halves
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger
@@ -64,6 +65,12 @@ class CompiledGraph:
     def is_rewritten(self) -> bool:
         """Does a plan change what runs?"""
         return self.planned is not None and self.planned.plan is not None and self.planned.plan.rewritten
+
+    def use(self, planned: Planned) -> Point:
+        """Run by this plan from now on."""
+        assert planned.plan is not None
+        self.planned, self.point = planned, point_of(self.captured, planned.plan)
+        return self.point
 
     def forward(self, args: list[Any]) -> list[Any]:
         """Forward of one call: its outputs, and the tensor that carries what crosses."""

@@ -8,24 +8,21 @@ others have come to hold more, such as an optimizer that made its state.
 
 import logging
 import threading
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
 
 import torch
 from torch import Tensor
 
+from lowtide.compiling.calls import Calls
 from lowtide.compiling.compiled_graph import CompiledGraph, Crossing
+from lowtide.compiling.cycle import Cycle, expected
 from lowtide.compiling.settings import Settings
-from lowtide.compiling.within import fixed_bytes, ladder, measured, plan_low, plan_within, point_of
-from lowtide.device.live import live_bytes
-from lowtide.device.meter import meter_for
-from lowtide.errors import InputError, LowtideError, ProfileError
+from lowtide.compiling.together import bytes_of, measure, plan_first, plan_together
+from lowtide.compiling.watch import Watch
+from lowtide.errors import InputError, ProfileError
 from lowtide.planning.policies import BudgetInfeasible
-from lowtide.planning.sharing import Event, Limits, Point, choose, limits_of, peak_of
-from lowtide.records.step_plan import StepPlan
-from lowtide.training.planned import Planned, apply_plan
+from lowtide.planning.sharing import Event, peak_of
+from lowtide.training.planned import Planned
 from lowtide.units import format_bytes
 
 log = logging.getLogger(__name__)
@@ -33,63 +30,6 @@ TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 WATCHED = 3
 """So many cycles are measured where that is not free."""
-FIRST_SHARE = 0.3
-"""Of the usual time for a plan: what the first one of a graph may take, which seldom stays."""
-
-
-@dataclass
-class Cycle:
-    """What happened in one cycle."""
-
-    start: int
-    """Device bytes at its beginning."""
-    events: list[Event] = field(default_factory=list)
-    peak: int = 0
-    """The most device bytes, measured."""
-    inside: int = 0
-    """The most while a planned graph ran."""
-    predicted: int | None = None
-    is_prepared: bool = False
-    """Something was measured and planned in it, so its peak says little."""
-
-    @property
-    def signature(self) -> tuple[tuple[int, bool], ...]:
-        """Which halves ran in which order."""
-        return tuple((event.graph, event.is_forward) for event in self.events if event.graph is not None)
-
-
-class Watch:
-    """Device bytes now and at the highest since it was last asked, whoever took them."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        meter = meter_for(device)
-        self.is_free = meter.free
-        self._meter = meter if meter.free or device.type == "cuda" else None
-        """None where torch.profiler would have to count, which the user may want for himself."""
-        self.now = 0
-        self._running = False
-
-    def note(self, *, anew: bool = False) -> int:
-        """The highest since the last time; from here on it counts anew. `anew` looks at all tensors there are."""
-        self.stop()
-        peak = self._peak
-        if anew or self._meter is None:
-            self.now = live_bytes(self._device)
-        if self._meter is not None:
-            self._meter.start()
-            self._running = True
-        self._peak = self.now
-        return peak
-
-    _peak = 0
-
-    def stop(self) -> None:
-        """No more counting until the next note."""
-        if self._running and self._meter is not None:
-            taken = self._meter.stop()
-            self._peak, self.now = max(self._peak, self.now + taken.peak), self.now + taken.net
-            self._running = False
 
 
 class Loop:
@@ -105,10 +45,8 @@ class Loop:
         self.unplanned: list[str] = []
         """Why graphs run unplanned."""
         self._lock = threading.RLock()
-        self._numbers = count()
-        self._number: dict[int, weakref.ref[CompiledGraph]] = {}
+        self._calls = Calls()
         self._known: dict[tuple[tuple[int, bool], ...], Cycle] = {}
-        self._open: list[tuple[int, weakref.ref[Crossing]]] = []
         self._during: list[tuple[int, Crossing]] = []
         """Those that were open when what runs now began."""
         self._watch: Watch | None = None
@@ -120,13 +58,12 @@ class Loop:
 
     def graphs(self) -> list[CompiledGraph]:
         """Those that are alive."""
-        return [graph for graph in (ref() for ref in self._number.values()) if graph is not None]
+        return self._calls.graphs()
 
     def begin(self, graph: CompiledGraph, inputs: Sequence[Tensor]) -> None:
         """Forward of `graph` is about to run; where it has no plan yet, it gets one now."""
         with self._lock:
-            is_open = self._open_now()
-            if not is_open or self._cycle is None:
+            if not self._calls.open() or self._cycle is None:
                 self._next_cycle()
             elif self._watches:
                 self._between()
@@ -136,22 +73,21 @@ class Loop:
     def end_forward(self, graph: CompiledGraph, crossing: Crossing) -> None:
         """Forward of `graph` has run and left `crossing`."""
         with self._lock:
-            self._during = self._open_now()
+            self._during = self._calls.open()
             self._happened(graph, is_forward=True)
-            self._open.append((self._number_of(graph), weakref.ref(crossing)))
+            self._calls.opened(graph, crossing)
 
     def begin_backward(self, graph: CompiledGraph, crossing: Crossing) -> None:
         """Backward of `graph` is about to run."""
         with self._lock:
             if self._watches:
                 self._between()
-            self._during = self._open_now()
+            self._during = self._calls.open()
 
     def end_backward(self, graph: CompiledGraph, crossing: Crossing) -> None:
         """Backward of `graph` has run."""
         with self._lock:
             self._happened(graph, is_forward=False)
-            self._open = [entry for entry in self._open if entry[1]() is not crossing or not crossing.ended]
 
     @property
     def predicted_peak(self) -> int | None:
@@ -166,19 +102,6 @@ class Loop:
     @property
     def _watches(self) -> bool:
         return self._watch is not None and (self._watch.is_free or self.cycles < WATCHED)
-
-    def _open_now(self) -> list[tuple[int, Crossing]]:
-        alive = [(number, ref, ref()) for number, ref in self._open]
-        self._open = [(number, ref) for number, ref, crossing in alive if crossing is not None and not crossing.ended]
-        return [(number, crossing) for number, _, crossing in alive if crossing is not None and not crossing.ended]
-
-    def _number_of(self, graph: CompiledGraph) -> int:
-        for number, ref in self._number.items():
-            if ref() is graph:
-                return number
-        number = next(self._numbers)
-        self._number[number] = weakref.ref(graph)
-        return number
 
     def _next_cycle(self) -> None:
         """Close the cycle that has ended, and look whether all still fits."""
@@ -218,7 +141,7 @@ class Loop:
 
     def _between(self) -> None:
         """Note what ran since the last half ended, for which nothing is planned."""
-        self._during = self._open_now()
+        self._during = self._calls.open()
         self._note(None, is_forward=False)
 
     def _happened(self, graph: CompiledGraph, *, is_forward: bool) -> None:
@@ -230,7 +153,7 @@ class Loop:
         watch, cycle = self._watch, self._cycle
         assert watch is not None
         assert cycle is not None
-        found = [(number, crossing) for number, crossing in self._during if self._is_planned(number)]
+        found = [(number, crossing) for number, crossing in self._during if self._calls.is_planned(number)]
         self._during = []
         before, peak = watch.now, watch.note()
         cycle.peak = max(cycle.peak, peak)
@@ -238,17 +161,13 @@ class Loop:
             cycle.inside = max(cycle.inside, peak)
         cycle.events.append(
             Event(
-                None if graph is None else self._number_of(graph),
+                None if graph is None else self._calls.number(graph),
                 is_forward,
                 before - sum(crossing.bytes for _, crossing in found),
                 tuple(number for number, _ in found),
                 max(0, peak - before),
             )
         )
-
-    def _is_planned(self, number: int) -> bool:
-        graph = self._number[number]() if number in self._number else None
-        return graph is not None and graph.point is not None
 
     def _prepare(self, graph: CompiledGraph, inputs: Sequence[Tensor]) -> None:
         """Measure and plan a graph at its first call, with what is left now."""
@@ -260,9 +179,7 @@ class Loop:
             graph.planned = Planned(graph.captured, graph.captured, None)
             return
         self._fresh = cycle.is_prepared = True
-        own = {x.untyped_storage()._cdata: x.untyped_storage().nbytes() for x in inputs}
-        given = sum(own.values())
-        there = max(watch.now, given + self.settings.reserve_bytes)
+        there = max(watch.now, bytes_of(inputs) + self.settings.reserve_bytes)
         room = budget - there
         if room < 0:
             raise InputError(
@@ -271,28 +188,15 @@ class Loop:
             )
         watch.stop()
         try:
-            constants = len(graph.captured.residents)
-            graph.profile = measured(graph.captured, inputs[constants:], given + room, self.settings)
+            measure(graph, inputs, room, self.settings)
         except ProfileError as error:
             graph.planned = Planned(graph.captured, graph.captured, None)
             self.runs_unplanned(str(error))
             return
         finally:
             watch.note()
-        _, fixed = fixed_bytes(graph.captured, graph.profile)
-        limits = Limits(room, budget, room - fixed)
-        try:
-            self._use(graph, plan_within(graph.captured, graph.profile, limits, self.settings, share=FIRST_SHARE))
-        except BudgetInfeasible as infeasible:
-            if not self._open_now():
-                raise
-            self._use(graph, plan_low(graph.captured, graph.profile, limits, infeasible, self.settings))
+        plan_first(graph, room, self.settings, others_wait=bool(self._calls.open()))
         watch.note()
-
-    def _use(self, graph: CompiledGraph, planned: Planned) -> Point:
-        assert planned.plan is not None
-        graph.planned, graph.point = planned, point_of(graph.captured, planned.plan)
-        return graph.point
 
     def runs_unplanned(self, why: str) -> None:
         """A graph cannot be planned: it runs as it is, which is said once for each reason."""
@@ -305,20 +209,18 @@ class Loop:
         budget, cycle = self.settings.budget_bytes, self._cycle
         assert budget is not None
         assert cycle is not None
-        self._known = {s: c for s, c in self._known.items() if all(self._is_planned(number) for number, _ in s)}
+        self._known = {s: c for s, c in self._known.items() if all(self._calls.is_planned(number) for number, _ in s)}
         numbers = sorted({number for signature in self._known for number, _ in signature})
         place = {number: k for k, number in enumerate(numbers)}
-        graphs = [graph for graph in (self._number[number]() for number in numbers) if graph is not None]
-        events = [
-            _expected(event, now - known.start, place) for known in self._known.values() for event in known.events
-        ]
+        graphs = [graph for graph in (self._calls.graph(number) for number in numbers) if graph is not None]
+        events = [expected(event, now - known.start, place) for known in self._known.values() for event in known.events]
         if not graphs:
             return
         points = [graph.point for graph in graphs if graph.point is not None]
         is_new = self._fresh and any(graph.is_rewritten for graph in graphs)
         if is_new or peak_of(events, points) > budget:
             try:
-                points = self._plan_together(graphs, events, points, budget)
+                points = plan_together(graphs, events, points, budget, self.settings)
             except BudgetInfeasible:
                 # What others have come to hold may be gone before it counts (`zero_grad` behind forward): wait and see.
                 if all(now <= known.start for known in self._known.values()):
@@ -328,68 +230,6 @@ class Loop:
             assert self._watch is not None
             self._watch.note()
         cycle.predicted = peak_of(events, points)
-
-    def _plan_together(
-        self, graphs: Sequence[CompiledGraph], events: Sequence[Event], points: list[Point], budget: int
-    ) -> list[Point]:
-        """New plans for all of them: alone a graph gets all that is left. Several, or several calls of one that are
-        open at once, first share by a common price, then each gets what the others leave."""
-        if len(graphs) == 1 and not any(event.is_nested for event in events):
-            return [self._plan_alone(graphs[0], limits_of(0, events, points, budget))]
-        ladders = [self._ladder(graph) for graph in graphs]
-        found = choose([[point for _, point in steps] for steps in ladders], events, budget)
-        if found is None:
-            least = [min((p for _, p in steps), key=lambda p: p.weight) for steps in ladders if steps]
-            raise SharedBudgetUnreachable(len(graphs), budget, peak_of(events, least) if all(ladders) else budget)
-        for graph, steps, k in zip(graphs, ladders, found, strict=True):
-            self._use(graph, apply_plan(graph.captured, steps[k][0]))
-        points = [steps[k][1] for steps, k in zip(ladders, found, strict=True)]
-        for k, graph in enumerate(graphs):
-            before = graph.planned
-            assert before is not None
-            try:
-                point = self._plan_alone(graph, limits_of(k, events, points, budget))
-            except BudgetInfeasible:  # the one from the ladder stays
-                continue
-            other = [*points[:k], point, *points[k + 1 :]]
-            if peak_of(events, other) <= budget and point.time < points[k].time:
-                points = other
-            else:
-                self._use(graph, before)
-        return points
-
-    def _plan_alone(self, graph: CompiledGraph, limits: Limits) -> Point:
-        assert graph.profile is not None
-        return self._use(graph, plan_within(graph.captured, graph.profile, limits, self.settings))
-
-    def _ladder(self, graph: CompiledGraph) -> list[tuple[StepPlan, Point]]:
-        if graph.ladder is None:
-            assert graph.profile is not None
-            plans = ladder(graph.captured, graph.profile, self.settings)
-            graph.ladder = [(plan, point_of(graph.captured, plan)) for plan in plans]
-        return graph.ladder
-
-
-class SharedBudgetUnreachable(BudgetInfeasible):
-    """Several graphs do not fit together."""
-
-    def __init__(self, graphs: int, budget: int, floor: int) -> None:
-        self.budget, self.floor, self.proven, self.blockers, self.workspace = budget, floor, False, (), ("", 0)
-        LowtideError.__init__(
-            self,
-            f"no plan was found that keeps the compiled graphs of the step ({graphs}) within {format_bytes(budget)} "
-            f"({budget} bytes): the least peak reached is {format_bytes(floor)} ({floor} bytes); a smaller batch helps",
-        )
-
-
-def _expected(event: Event, growth: int, place: dict[int, int]) -> Event:
-    """`event` where more is there from the beginning, with graphs named by their place."""
-    return replace(
-        event,
-        graph=None if event.graph is None else place[event.graph],
-        open=tuple(place[number] for number in event.open if number in place),
-        before=event.before + max(0, growth),
-    )
 
 
 loops: dict[tuple[Settings, torch.device], Loop] = {}
