@@ -120,7 +120,7 @@ def test_it_is_planned_for_itself_once_that_pays() -> None:
     trains_as_eager(case, ours, theirs, step, [small, small])
     assert step._newest.lost > 0
     assert step.profile is None
-    step._planning_seconds = step._newest.lost / 2
+    step._forms.planning_seconds = step._newest.lost / 2
     trains_as_eager(case, ours, theirs, step, [small, small])
     assert step.profile is not None
     assert not step._newest.taken_over

@@ -217,7 +217,7 @@ def test_nothing_is_swapped_where_it_does_not_help(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(swap_use, "measure_copies", lambda space, largest: (TransferSample(2**20, 1e5, 1e5),))
     step, ours, theirs = swapped(tmp_path, swap="auto")
     assert not step.graph.swaps
-    assert step._swap.space is None
+    assert step._forms.swap.space is None
     train(step, ours, theirs, range(2))
 
 

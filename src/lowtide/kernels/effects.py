@@ -1,5 +1,7 @@
 """What an aten op does besides computing: which arguments it writes, whether it draws random numbers."""
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,21 +18,30 @@ _SILENT_WRITES: dict[OpOverload, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def _named_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = [argument.name for argument in op._schema.arguments]
-    return dict(zip(names, args, strict=False)) | kwargs
+@cache
+def _arguments(op: OpOverload) -> tuple[tuple[str, bool], ...]:
+    """Their names, and whether the schema says that they are written. Asking a schema takes long."""
+    return tuple((a.name, a.alias_info is not None and a.alias_info.is_write) for a in op._schema.arguments)
 
 
-def written_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that `op` writes into, as its schema says or, for batch norm, does not say."""
+def _named_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for (name, _), value in zip(_arguments(op), args, strict=False)} | dict(kwargs)
+
+
+def schema_writes(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments that `op` writes into, as its schema says."""
+    if not any(written for _, written in _arguments(op)):
+        return []
     named = _named_arguments(op, args, kwargs)
-    written = [
-        named[argument.name]
-        for argument in op._schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write and argument.name in named
-    ]
+    return [named[name] for name, written in _arguments(op) if written and name in named]
+
+
+def written_arguments(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments that `op` writes into, as its schema says or, for batch norm, does not say."""
+    written = schema_writes(op, args, kwargs)
     if op in _SILENT_WRITES:
         flag, names = _SILENT_WRITES[op]
+        named = _named_arguments(op, args, kwargs)
         if named.get(flag):
             written += [named[name] for name in names if named.get(name) is not None]
     return written

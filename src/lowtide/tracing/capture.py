@@ -174,7 +174,6 @@ def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None
     refuse_stale_parameters(inputs, constants)
     draws_become_pure(joint.module.graph)
     keep_strides(joint.module.graph)
-    joint.module.recompile()
     given = [
         *(InputTensor(name, tensor, Role.PARAMETER) for name, tensor in inputs.parameters.items()),
         *(InputTensor(name, tensor, Role.OTHER) for name, tensor in inputs.buffers.items()),
@@ -184,7 +183,7 @@ def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None
             for k, t in enumerate(constants)
         ),
     ]
-    graph = functionalize(joint.module, [x.tensor for x in given]).graph
+    graph = functionalize(joint.module.graph, [x.tensor for x in given])
     _batch_last(graph, given, len(inputs.parameters) + len(inputs.buffers), len(tensors))
     drop_aliases(graph)
     forget_shape_sources(graph)

@@ -84,7 +84,7 @@ def trace_joint(
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
         recorder = Recorder(model, known, writes)
         own = {
-            name: tensor.detach().requires_grad_(inputs.parameters[name].requires_grad)
+            name: tensor.requires_grad_(inputs.parameters[name].requires_grad)
             for name, tensor in zip(inputs.parameters, parameters, strict=True)
         }
         state = own | dict(zip(inputs.buffers, buffers, strict=True))
@@ -118,9 +118,9 @@ def trace_joint(
 
     with quiet_trace():
         try:
-            traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(
-                list(inputs.parameters.values()), list(inputs.buffers.values()), list(batch)
-            )
+            traced = make_fx(
+                step, tracing_mode="fake", _allow_non_fake_inputs=True, _disable_torch_fn_metadata_mode=True
+            )([x.detach() for x in inputs.parameters.values()], list(inputs.buffers.values()), list(batch))
         except LowtideError:
             raise
         except Exception as error:

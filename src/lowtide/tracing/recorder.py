@@ -119,7 +119,7 @@ class Recorder(TorchDispatchMode):
             ) from None
         if isinstance(out, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise CaptureError(_data_dependent(func, origin))
-        if any(isinstance(x, Tensor) and free_unbacked_symbols(x) for x in tree_leaves(out)):
+        if any(isinstance(x, Tensor) and _has_symbols(x) for x in tree_leaves(out)):
             raise CaptureError(_data_dependent(func, origin))
         made = list(new_nodes(graph, last))
         correct_strides(func, args, out, made)
@@ -194,6 +194,11 @@ def _eager_in_place(func: OpOverload, phase: Phase) -> str:
     if func is aten.add.Tensor and phase is Phase.BACKWARD:
         return str(aten.add_.Tensor)
     return str(func) if func._schema.name.endswith("_") else ""
+
+
+def _has_symbols(x: Tensor) -> bool:
+    """Does its shape depend on values? Asking torch takes long, and nearly all shapes are plain numbers."""
+    return any(type(size) is not int for size in x.shape) and bool(free_unbacked_symbols(x))
 
 
 def random_states() -> tuple[object, ...]:

@@ -5,6 +5,7 @@ folds its batch, which kernel sums. So they are corrected while tracing, before 
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,42 +18,72 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 Strides = tuple[int, ...]
-_Rule = Callable[[Tensor, tuple[Any, ...]], Strides]
+_Form = tuple[tuple[int, ...], Strides]
+"""Shape and strides."""
+_Rule = Callable[[_Form, tuple[Any, ...]], Strides]
 
 
 def _iterator(first: int, second: int) -> _Rule:
     """An elementwise kernel over two arguments, the first of them deciding."""
 
-    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
-        # `mul` is such a kernel, and its meta function is the one that the kernel itself uses
-        return (_without_data(args[first]) * _without_data(args[second])).stride()
+    def rule(made: _Form, args: tuple[Any, ...]) -> Strides:
+        return _product(_form(args[first]), _form(args[second]))
 
     return rule
 
 
-def _contiguous(made: Tensor, args: tuple[Any, ...]) -> Strides:
-    return torch.empty(made.shape, device="meta").stride()
+def _contiguous(made: _Form, args: tuple[Any, ...]) -> Strides:
+    return _empty(made[0], torch.contiguous_format)
 
 
 def _format_of(argument: int) -> _Rule:
     """Channels-last where the argument is, else contiguous."""
 
-    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
-        form = suggest_memory_format(_without_data(args[argument]))
-        return torch.empty(made.shape, device="meta", memory_format=form).stride()
+    def rule(made: _Form, args: tuple[Any, ...]) -> Strides:
+        return _empty(made[0], _suggested(_form(args[argument])))
 
     return rule
 
 
 def _as(argument: int) -> _Rule:
-    def rule(made: Tensor, args: tuple[Any, ...]) -> Strides:
-        return torch.empty_like(_without_data(args[argument])).stride()
+    def rule(made: _Form, args: tuple[Any, ...]) -> Strides:
+        return _empty_like(_form(args[argument]))
 
     return rule
 
 
-def _without_data(x: Tensor) -> Tensor:
-    return torch.empty_strided(x.shape, x.stride(), device="meta")
+def _form(x: Tensor) -> _Form:
+    return tuple(x.shape), x.stride()
+
+
+def _without_data(form: _Form) -> Tensor:
+    return torch.empty_strided(*form, device="meta")
+
+
+# A model has many ops and few shapes: what was found once is known.
+@cache
+def _product(a: _Form, b: _Form) -> Strides:
+    # `mul` is such a kernel, and its meta function is the one that the kernel itself uses
+    with _disable_current_modes():
+        return (_without_data(a) * _without_data(b)).stride()
+
+
+@cache
+def _suggested(form: _Form) -> torch.memory_format:
+    with _disable_current_modes():
+        return suggest_memory_format(_without_data(form))
+
+
+@cache
+def _empty(shape: tuple[int, ...], memory_format: torch.memory_format) -> Strides:
+    with _disable_current_modes():
+        return torch.empty(shape, device="meta", memory_format=memory_format).stride()
+
+
+@cache
+def _empty_like(form: _Form) -> Strides:
+    with _disable_current_modes():
+        return torch.empty_like(_without_data(form)).stride()
 
 
 # What the kernels do on a CPU, found by running them in all layouts; tests/tracing/test_same_kernels.py compares.
@@ -103,9 +134,9 @@ def correct_strides(func: OpOverload, args: tuple[Any, ...], out: Any, nodes: It
         return
     noted = [node.meta.get("val") for node in nodes]
     values = [x for x in pytree.tree_leaves([out, noted]) if isinstance(x, Tensor) and x.device.type == "cpu"]
-    with _disable_current_modes():
-        wanted = [rule(x, args) if x.dim() > 1 else x.stride() for x in values]
-    with disable_proxy_modes_tracing():
-        for value, strides in zip(values, wanted, strict=True):
-            if value.stride() != strides:
+    wanted = [rule(_form(x), args) if x.dim() > 1 else x.stride() for x in values]
+    wrong = [(value, strides) for value, strides in zip(values, wanted, strict=True) if value.stride() != strides]
+    if wrong:
+        with disable_proxy_modes_tracing():
+            for value, strides in wrong:
                 value.as_strided_(value.shape, strides)

@@ -1,10 +1,9 @@
 """`lowtide.train_step`: one call, one training iteration, inside a number of bytes."""
 
 import logging
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from time import perf_counter
@@ -15,46 +14,34 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from lowtide.device.arena import Layout, StepCounts, arena_for, describe_arena
-from lowtide.device.limit import give_back, trim
+from lowtide.device.limit import trim
 from lowtide.device.meter import Meter, meter_for
-from lowtide.errors import EagerMismatch, InputError, PlanMismatch
+from lowtide.errors import EagerMismatch, InputError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
-from lowtide.optimizer.update import Ledger, Micro, UpdateForm, describe, is_separable, state_tensors
-from lowtide.planning.policies import BudgetInfeasible
+from lowtide.optimizer.update import Ledger, Micro, describe, is_separable, state_tensors
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
-from lowtide.tracing.capture import Traced, trace
-from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss, model_loss
-from lowtide.tracing.refusals import refuse_arrays, refuse_ranks
+from lowtide.tracing.refusals import refuse_ranks
 from lowtide.tracing.source import user_line
 from lowtide.tracing.wrappers import unwrapped
 from lowtide.training.check import Checked, check_step
 from lowtide.training.failure import describe_failure
-from lowtide.training.identity import identity
+from lowtide.training.making import Forms
 from lowtide.training.options import Options
-from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps, told
-from lowtide.training.planned import Planned, apply_plan, taken_over
+from lowtide.training.pipeline import told
+from lowtide.training.planned import Planned
 from lowtide.training.prepared import Prepared
-from lowtide.training.progress import Progress, in_notebook, progress_bar
 from lowtide.training.sentinel import Watched, check_schedule, eager_loss, first_difference
-from lowtide.training.swap_use import SwapUse
 from lowtide.training.undo import Undo, undo_bytes
 from lowtide.units import format_bytes
-from lowtide.watching.guards import Change
-from lowtide.watching.settings import Settings, optimizer_settings
-from lowtide.watching.tracked import Tracked
-from lowtide.watching.values import ANY
+from lowtide.watching.settings import optimizer_settings
 
 log = logging.getLogger(__name__)
 
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
-GIVEN_BACK = 2**26
-"""Bytes of a step from which what planning and measuring took is given back to the system, which takes a moment."""
-OFTEN = 3
-"""So many captures for the same value that changes, and the user is told how to do without them."""
 
 
 @dataclass
@@ -131,22 +118,11 @@ class TrainStep:
         self.checks = Watched()
         """What comparing with eager has cost so far."""
         self._is_checked = check_schedule(options.sentinel)
-        self._captures: dict[str, int] = {}
-        """How often each changed value has led to a capture."""
-        self._swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
         self._done = 0
         """Micro-steps since the parameters last moved."""
         self._calls = 0
         self._closed = False
-        self._prepared: list[Prepared] = []
-        """The one used longest ago first; it makes room where there are more than `forms`."""
-        self._file = None if plan is None else PlanFile.load(plan)
-        self._budget = options.budget
-        """In bytes once a plan has been made: a share is one of the step that was planned first."""
-        self._planning_seconds = 0.0
-        """What the last capture took that was measured and planned."""
-        self._newest = self._make(batch, plan)
-        self._prepared.append(self._newest)
+        self._forms = Forms(model, self.optimizer, batch, loss, options, plan)
         self._meter: Meter = meter_for(self._graph.device)
         self._arena = arena_for(self._graph.device) if options.addresses else None
 
@@ -154,11 +130,11 @@ class TrainStep:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
         self._refuse_closed()
         refuse_ranks(user_line())
-        prepared = self._prepared_for(batch)
+        prepared = self._forms.for_batch(batch, midway=bool(self._done))
         kind = self._kind()
         step = prepared.steps[kind]
         tensors = step.graph.form.tensors(batch)
-        ledger = Ledger(self.optimizer, [] if step.graph.ending.keep else None, space=self._swap.space)
+        ledger = Ledger(self.optimizer, [] if step.graph.ending.keep else None, space=self._forms.swap.space)
         if kind in (Micro.ONLY, Micro.FIRST):
             self.optimizer.zero_grad(set_to_none=True)
         prepared.calls += 1
@@ -193,8 +169,8 @@ class TrainStep:
             error.add_note(
                 describe_failure(step.graph, ledger, error, accumulating=kind is not Micro.ONLY, undone=undone)
             )
-            if self._swap.space is not None:
-                self._swap.space.recover()
+            if self._forms.swap.space is not None:
+                self._forms.swap.space.recover()
             self.optimizer.zero_grad(set_to_none=True)
             self._done = 0
             raise
@@ -233,7 +209,7 @@ class TrainStep:
 
     def close(self) -> None:
         """Give back graphs, memory, and files that values were swapped to; the step cannot be called any more."""
-        self._swap.close()
+        self._forms.swap.close()
         self._prepared.clear()
         if self._arena is not None:
             self._arena.close()
@@ -274,7 +250,7 @@ class TrainStep:
     @property
     def seconds(self) -> dict[str, float]:
         """What the newest capture and its planning took, stage by stage."""
-        return dict(self._times.seconds)
+        return dict(self._forms.times.seconds)
 
     @property
     def predicted_peak(self) -> int | None:
@@ -317,14 +293,14 @@ class TrainStep:
         """
         if self._done:
             raise InputError("a check between micro-steps would lose their gradients: check before the first of them")
-        step = self._prepared_for(batch).steps[self._kind()]
+        step = self._forms.for_batch(batch, midway=bool(self._done)).steps[self._kind()]
         return check_step(
             step.graph,
             step.captured,
             self.loss or model_loss,
             batch,
             on_disk=step.plan is not None,
-            space=self._swap.space,
+            space=self._forms.swap.space,
         )
 
     def explain(self) -> str:
@@ -358,6 +334,14 @@ class TrainStep:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a TrainStep cannot be pickled: save model and optimizer with state_dict(), and save_plan()")
+
+    @property
+    def _prepared(self) -> list[Prepared]:
+        return self._forms.remembered
+
+    @property
+    def _newest(self) -> Prepared:
+        return self._forms.newest
 
     @property
     def _step(self) -> Planned:
@@ -408,188 +392,6 @@ class TrainStep:
                         format_bytes(before + taken.peak),
                     )
 
-    def _prepared_for(self, batch: Any) -> Prepared:
-        """The graphs for `batch` and the world as it is: remembered, or captured and planned now."""
-        form = BatchForm.of(batch)
-        refuse_arrays(form)
-        now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
-        why: Change | None = None
-        for prepared in reversed(self._prepared):
-            mismatch = prepared.mismatch(form, now, batch)
-            if mismatch is None:
-                self._refuse_midway(prepared, why)
-                self._newest = self._improved(prepared, batch)
-                self._prepared = [*(p for p in self._prepared if p is not prepared), self._newest]
-                return self._newest
-            why = why or mismatch
-        assert why is not None
-        self._tell(why, form)
-        prepared = self._make(batch, None, why)
-        self._refuse_midway(prepared, why)
-        self._prepared.append(prepared)
-        if len(self._prepared) > self.options.forms:
-            log.warning(
-                "more than %d forms of step are in use: the one used longest ago is forgotten; forms= remembers more",
-                self.options.forms,
-            )
-            del self._prepared[0]
-        self._newest = prepared
-        return prepared
-
-    def _improved(self, prepared: Prepared, batch: Any) -> Prepared:
-        """`prepared`, or what measuring and planning make of it once its plans, which were taken over, have cost as
-        much as that will take."""
-        if not prepared.taken_over or self._done or prepared.lost <= self._planning_seconds:
-            return prepared
-        log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
-        try:
-            return self._make(batch, None, alike=False)
-        except BudgetInfeasible as infeasible:  # what runs has been measured too, and it fits
-            log.info("the plan that was taken over stays: %s", infeasible)
-            prepared.lost = float("-inf")
-            return prepared
-
-    def _refuse_midway(self, prepared: Prepared, why: Change | None) -> None:
-        """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
-        if self._done and prepared.gradients != self._newest.gradients:
-            raise InputError(
-                f"{why} between two micro-steps, and other parameters have gradients now: change it after the call "
-                "that moves the parameters"
-            )
-
-    def _tell(self, why: Change, form: BatchForm) -> None:
-        log.warning("%s: lowtide captures the step anew for %s", why, "; ".join(form.lines))
-        count = self._captures[why.name] = self._captures.get(why.name, 0) + 1
-        if count == OFTEN and why.holder is not None:
-            log.warning(
-                "%s has changed %d times, and each time costs a capture: if it is a number, pass it in the batch as a "
-                "tensor, such as torch.tensor(value), and read it there",
-                why.name,
-                count,
-            )
-
-    def _trace(self, batch: Any, why: Change | None) -> Traced:
-        """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
-
-        def plain() -> Traced:
-            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self.options.side_effects)
-
-        if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
-            return plain()
-        assert why.holder is not None
-        tracked = Tracked(why.after)
-        why.holder.put(why.key, tracked)
-        try:
-            traced = plain()
-        finally:
-            why.holder.put(why.key, why.after)
-        if tracked.looked_at or not lift(traced.graph, self._newest.numbers, why):
-            return plain()
-        traced.guards.expect(why, ANY)
-        log.info("%s is read anew at every step from now on", why.name)
-        return traced
-
-    def _make(self, batch: Any, saved: Path | None, why: Change | None = None, *, alike: bool = True) -> Prepared:
-        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such."""
-        with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
-            bar.say("capture")
-            times = self._times = StageTimes()
-            traced = self._trace(batch, why)
-            now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
-            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
-            times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
-            prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
-            if prepared is None:
-                steps, source = plan_steps(
-                    traced, graphs, replace(self.options, budget=self._budget), self._swap, bar, times
-                )
-                prepared = Prepared.of(traced, now, steps, source)
-                self._planning_seconds = sum(times.seconds.values())
-                del traced, graphs, steps, source
-                if prepared.plans[0].unplanned_peak >= GIVEN_BACK:
-                    give_back()  # what planning and measuring took
-        if prepared.plans:
-            self._budget = prepared.plans[0].budget
-            if not any(plan.rewritten for plan in prepared.plans):
-                log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
-            self._make_room(prepared.steps)
-        return prepared
-
-    def _known(
-        self,
-        traced: Traced,
-        graphs: dict[Micro, StepGraph],
-        now: Settings,
-        saved: Path | None,
-        bar: Progress,
-        *,
-        alike: bool,
-    ) -> Prepared | None:
-        """What needs no measuring: saved, without a budget, or like a step that is at hand. None where nothing is."""
-        steps = None if self._file is None else self._from_file(traced, graphs, self._file, saved)
-        if steps is not None:
-            return Prepared.of(traced, now, steps, None)
-        if self._budget is None:
-            return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
-        if not alike:
-            return None
-        same = [c for c in self._prepared if c.optimizer == now and c.guards.settings == traced.guards.settings]
-        for prepared in reversed(same):
-            # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
-            steps = taken_over(traced, graphs, prepared.steps)
-            if steps is not None:
-                return Prepared.of(traced, now, steps, prepared.source, taken_over=prepared.taken_over)
-        sources = [c.source for c in same if c.source is not None]
-        if not sources:
-            return None
-        bar.say("plan, as for another shape")
-        others = [c.steps for c in same if c.plans]
-        assert isinstance(self._budget, int), "a plan has been made"
-        steps = plan_alike(
-            traced, graphs, self.options, self._budget, sources[-1], others, self._swap, bar, self._times
-        )
-        if steps is None:
-            return None
-        return Prepared.of(traced, now, steps, sources[-1], taken_over=True)
-
-    def _from_file(
-        self, traced: Traced, graphs: dict[Micro, StepGraph], file: PlanFile, path: Path | None
-    ) -> dict[Micro, Planned] | None:
-        """The plans in `file` for these steps. At the start, when its `path` is given, there must be some."""
-        plans, count = file.plans, len(graphs)
-        if len(plans) % count:
-            raise PlanMismatch(
-                f"{path} holds {len(plans)} plans, but accumulate={self.options.accumulate} needs {count}"
-            )
-        forms = [dict(zip(graphs, plans[k : k + count], strict=True)) for k in range(0, len(plans), count)]
-        right = [form for form in forms if all(_is_for(traced, graphs[kind], plan) for kind, plan in form.items())]
-        if not right and path is None:
-            return None
-        return {
-            kind: apply_plan(_variant_of(traced, graphs[kind], plan), plan, where=str(path or "the plan file"))
-            for kind, plan in (right or forms)[-1].items()
-        }
-
-    def _make_room(self, steps: dict[Micro, Planned]) -> None:
-        """Off the device, for the newest steps and those that are remembered."""
-        known = [*steps.values(), *(step for prepared in self._prepared for step in prepared.steps.values())]
-        device = known[0].graph.device
-        self._swap.make_room((step.plan for step in known if step.plan is not None and step.graph.swaps), device)
-
-    def _kinds(self) -> Sequence[Micro]:
-        if self.options.accumulate == 1:
-            return (Micro.ONLY,)
-        return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
-
-    def _ending(self, kind: Micro) -> UpdateForm:
-        if not UpdateForm(kind).moves:
-            return UpdateForm(kind)
-        return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
-
-    def _shows_progress(self) -> bool:
-        shown = self.options.progress
-        return (sys.stderr.isatty() or in_notebook()) if shown is None else shown
-
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
         held = [*graph.residents, *batch]
@@ -631,17 +433,3 @@ class TrainStep:
                 format_bytes(predicted),
                 100 * (measured / predicted - 1),
             )
-
-
-def _is_for(traced: Traced, graph: StepGraph, plan: StepPlan) -> bool:
-    """Is it the plan of this very step?"""
-    return plan.step.batch == graph.form.lines and plan.step == identity(_variant_of(traced, graph, plan))
-
-
-def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
-    """The variant of `graph` with signs where `plan` is for that one; else `graph`, whether the plan fits it or not."""
-    if plan.signs and traced.signs:
-        signed = traced.finish(graph.ending, signs=True)
-        if identity(signed) == plan.step:
-            return signed
-    return graph

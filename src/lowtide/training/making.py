@@ -1,0 +1,264 @@
+"""The steps that are ready, one for each form of batch and state of the world, and how those are made that are not."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from lowtide.device.limit import give_back
+from lowtide.errors import InputError, PlanMismatch
+from lowtide.graph.batch_form import BatchForm
+from lowtide.graph.step_graph import StepGraph
+from lowtide.optimizer.update import Micro, UpdateForm, is_separable
+from lowtide.planning.policies import BudgetInfeasible
+from lowtide.records.step_plan import PlanFile, StepPlan
+from lowtide.tracing.capture import Traced, trace
+from lowtide.tracing.lifting import lift
+from lowtide.tracing.loss import Loss
+from lowtide.tracing.refusals import refuse_arrays
+from lowtide.training.identity import identity
+from lowtide.training.options import Options
+from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps
+from lowtide.training.planned import Planned, apply_plan, taken_over
+from lowtide.training.prepared import Prepared
+from lowtide.training.progress import Progress, in_notebook, progress_bar
+from lowtide.training.swap_use import SwapUse
+from lowtide.units import format_bytes
+from lowtide.watching.guards import Change
+from lowtide.watching.settings import Settings, optimizer_settings
+from lowtide.watching.tracked import Tracked
+from lowtide.watching.values import ANY
+
+log = logging.getLogger(__name__)
+
+GIVEN_BACK = 2**26
+"""Bytes of a step from which what planning and measuring took is given back to the system, which takes a moment."""
+OFTEN = 3
+"""So many captures for the same value that changes, and the user is told how to do without them."""
+
+
+class Forms:
+    """All that one training has captured and planned; what is missing is made when a batch asks for it."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.loss = loss
+        self.options = options
+        self.swap = SwapUse(options.swap, None if options.swap_dir is None else Path(options.swap_dir))
+        self.remembered: list[Prepared] = []
+        """The one used longest ago first; it makes room where there are more than `forms`."""
+        self.planning_seconds = 0.0
+        """What the last capture took that was measured and planned."""
+        self._captures: dict[str, int] = {}
+        """How often each changed value has led to a capture."""
+        self._file = None if plan is None else PlanFile.load(plan)
+        self._budget = options.budget
+        """In bytes once a plan has been made: a share is one of the step that was planned first."""
+        self.newest = self._make(batch, plan)
+        self.remembered.append(self.newest)
+
+    def for_batch(self, batch: Any, *, midway: bool) -> Prepared:
+        """Those for `batch` and the world as it is: remembered, or captured and planned now.
+
+        `midway` says that gradients of micro-steps are waiting.
+        """
+        form = BatchForm.of(batch)
+        refuse_arrays(form)
+        now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
+        why: Change | None = None
+        for prepared in reversed(self.remembered):
+            mismatch = prepared.mismatch(form, now, batch)
+            if mismatch is None:
+                self._refuse_midway(prepared, why, midway=midway)
+                self.newest = self._improved(prepared, batch, midway=midway)
+                self.remembered = [*(p for p in self.remembered if p is not prepared), self.newest]
+                return self.newest
+            why = why or mismatch
+        assert why is not None
+        self._tell(why, form)
+        prepared = self._make(batch, None, why)
+        self._refuse_midway(prepared, why, midway=midway)
+        self.remembered.append(prepared)
+        if len(self.remembered) > self.options.forms:
+            log.warning(
+                "more than %d forms of step are in use: the one used longest ago is forgotten; forms= remembers more",
+                self.options.forms,
+            )
+            del self.remembered[0]
+        self.newest = prepared
+        return prepared
+
+    def _improved(self, prepared: Prepared, batch: Any, *, midway: bool) -> Prepared:
+        """`prepared`, or what measuring and planning make of it once its plans, which were taken over, have cost as
+        much as that will take."""
+        if not prepared.taken_over or midway or prepared.lost <= self.planning_seconds:
+            return prepared
+        log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
+        try:
+            return self._make(batch, None, alike=False)
+        except BudgetInfeasible as infeasible:  # what runs has been measured too, and it fits
+            log.info("the plan that was taken over stays: %s", infeasible)
+            prepared.lost = float("-inf")
+            return prepared
+
+    def _refuse_midway(self, prepared: Prepared, why: Change | None, *, midway: bool) -> None:
+        """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
+        if midway and prepared.gradients != self.newest.gradients:
+            raise InputError(
+                f"{why} between two micro-steps, and other parameters have gradients now: change it after the call "
+                "that moves the parameters"
+            )
+
+    def _tell(self, why: Change, form: BatchForm) -> None:
+        log.warning("%s: lowtide captures the step anew for %s", why, "; ".join(form.lines))
+        count = self._captures[why.name] = self._captures.get(why.name, 0) + 1
+        if count == OFTEN and why.holder is not None:
+            log.warning(
+                "%s has changed %d times, and each time costs a capture: if it is a number, pass it in the batch as a "
+                "tensor, such as torch.tensor(value), and read it there",
+                why.name,
+                count,
+            )
+
+    def _trace(self, batch: Any, why: Change | None) -> Traced:
+        """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
+
+        def plain() -> Traced:
+            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self.options.side_effects)
+
+        if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
+            return plain()
+        assert why.holder is not None
+        tracked = Tracked(why.after)
+        why.holder.put(why.key, tracked)
+        try:
+            traced = plain()
+        finally:
+            why.holder.put(why.key, why.after)
+        if tracked.looked_at or not lift(traced.graph, self.newest.numbers, why):
+            return plain()
+        traced.guards.expect(why, ANY)
+        log.info("%s is read anew at every step from now on", why.name)
+        return traced
+
+    def _make(self, batch: Any, saved: Path | None, why: Change | None = None, *, alike: bool = True) -> Prepared:
+        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such."""
+        with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
+            bar.say("capture")
+            times = self.times = StageTimes()
+            traced = self._trace(batch, why)
+            now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
+            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
+            times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
+            prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
+            if prepared is None:
+                steps, source = plan_steps(
+                    traced, graphs, replace(self.options, budget=self._budget), self.swap, bar, times
+                )
+                prepared = Prepared.of(traced, now, steps, source)
+                self.planning_seconds = sum(times.seconds.values())
+                del traced, graphs, steps, source
+                if prepared.plans[0].unplanned_peak >= GIVEN_BACK:
+                    give_back()  # what planning and measuring took
+        if prepared.plans:
+            self._budget = prepared.plans[0].budget
+            if not any(plan.rewritten for plan in prepared.plans):
+                log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
+            self._make_room(prepared.steps)
+        return prepared
+
+    def _known(
+        self,
+        traced: Traced,
+        graphs: dict[Micro, StepGraph],
+        now: Settings,
+        saved: Path | None,
+        bar: Progress,
+        *,
+        alike: bool,
+    ) -> Prepared | None:
+        """What needs no measuring: saved, without a budget, or like a step that is at hand. None where nothing is."""
+        steps = None if self._file is None else self._from_file(traced, graphs, self._file, saved)
+        if steps is not None:
+            return Prepared.of(traced, now, steps, None)
+        if self._budget is None:
+            return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
+        if not alike:
+            return None
+        same = [c for c in self.remembered if c.optimizer == now and c.guards.settings == traced.guards.settings]
+        for prepared in reversed(same):
+            # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
+            steps = taken_over(traced, graphs, prepared.steps)
+            if steps is not None:
+                return Prepared.of(traced, now, steps, prepared.source, taken_over=prepared.taken_over)
+        sources = [c.source for c in same if c.source is not None]
+        if not sources:
+            return None
+        bar.say("plan, as for another shape")
+        others = [c.steps for c in same if c.plans]
+        assert isinstance(self._budget, int), "a plan has been made"
+        steps = plan_alike(traced, graphs, self.options, self._budget, sources[-1], others, self.swap, bar, self.times)
+        if steps is None:
+            return None
+        return Prepared.of(traced, now, steps, sources[-1], taken_over=True)
+
+    def _from_file(
+        self, traced: Traced, graphs: dict[Micro, StepGraph], file: PlanFile, path: Path | None
+    ) -> dict[Micro, Planned] | None:
+        """The plans in `file` for these steps. At the start, when its `path` is given, there must be some."""
+        plans, count = file.plans, len(graphs)
+        if len(plans) % count:
+            raise PlanMismatch(
+                f"{path} holds {len(plans)} plans, but accumulate={self.options.accumulate} needs {count}"
+            )
+        forms = [dict(zip(graphs, plans[k : k + count], strict=True)) for k in range(0, len(plans), count)]
+        right = [form for form in forms if all(_is_for(traced, graphs[kind], plan) for kind, plan in form.items())]
+        if not right and path is None:
+            return None
+        return {
+            kind: apply_plan(_variant_of(traced, graphs[kind], plan), plan, where=str(path or "the plan file"))
+            for kind, plan in (right or forms)[-1].items()
+        }
+
+    def _make_room(self, steps: dict[Micro, Planned]) -> None:
+        """Off the device, for the newest steps and those that are remembered."""
+        known = [*steps.values(), *(step for prepared in self.remembered for step in prepared.steps.values())]
+        device = known[0].graph.device
+        self.swap.make_room((step.plan for step in known if step.plan is not None and step.graph.swaps), device)
+
+    def _kinds(self) -> Sequence[Micro]:
+        if self.options.accumulate == 1:
+            return (Micro.ONLY,)
+        return (Micro.FIRST, Micro.LAST) if self.options.accumulate == 2 else (Micro.FIRST, Micro.NEXT, Micro.LAST)
+
+    def _ending(self, kind: Micro) -> UpdateForm:
+        if not UpdateForm(kind).moves:
+            return UpdateForm(kind)
+        return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
+
+    def _shows_progress(self) -> bool:
+        shown = self.options.progress
+        return (sys.stderr.isatty() or in_notebook()) if shown is None else shown
+
+
+def _is_for(traced: Traced, graph: StepGraph, plan: StepPlan) -> bool:
+    """Is it the plan of this very step?"""
+    return plan.step.batch == graph.form.lines and plan.step == identity(_variant_of(traced, graph, plan))
+
+
+def _variant_of(traced: Traced, graph: StepGraph, plan: StepPlan) -> StepGraph:
+    """The variant of `graph` with signs where `plan` is for that one; else `graph`, whether the plan fits it or not."""
+    if plan.signs and traced.signs:
+        signed = traced.finish(graph.ending, signs=True)
+        if identity(signed) == plan.step:
+            return signed
+    return graph
