@@ -28,6 +28,8 @@ _FRESH = {
 }
 
 
+_CONSTANT = "lowtide_constant"
+"""Key of the meta of inputs that the trace met outside of its own."""
 _SOURCE = "lowtide_source"
 """Key of a node's meta while functionalising: the node that it comes from."""
 
@@ -88,7 +90,7 @@ def lift_constants(module: fx.GraphModule) -> list[Tensor]:
                 value = getattr(value, part)
             with graph.inserting_after(last):
                 last = graph.placeholder(f"constant_{len(tensors)}")
-            last.meta["val"] = node.meta.get("val")
+            last.meta = {"val": node.meta.get("val"), _CONSTANT: True}
             lifted[target] = last
             tensors.append(value)  # type: ignore[arg-type]
         node.replace_all_uses_with(lifted[target])
@@ -144,8 +146,8 @@ def functionalize(graph: fx.Graph, inputs: Sequence[Tensor]) -> fx.Graph:
     """
     mode = next(node.meta["val"].fake_mode for node in graph.nodes if isinstance(node.meta.get("val"), FakeTensor))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    constants = [(node, x) for node, x in zip(placeholders, inputs, strict=True) if node.meta.get("val") is None]
-    for node, constant in constants:  # the tracer notes nothing of them
+    constants = [(node, x) for node, x in zip(placeholders, inputs, strict=True) if _CONSTANT in node.meta]
+    for node, constant in constants:  # what the tracer notes of them, if anything, shares no bytes with their views
         node.meta["val"] = mode.from_tensor(constant.detach())
     changed = _in_need(graph, [node for node, _ in constants])
     if not changed:
