@@ -53,7 +53,7 @@ def test_less_room_takes_more_time_and_the_order_is_valid() -> None:
     before = 0.0
     for share in (1.0, 0.5, 0.3):
         room = int(share * (peak - problem.resident_bytes))
-        nested = Nested(blocks, passes, room, _distinct(blocks))
+        nested = Nested(blocks, passes, room, _distinct(blocks), 400)
         assert before <= nested.extra() < math.inf
         before = nested.extra()
         decision = nested.decision()
@@ -71,7 +71,7 @@ def test_early_blocks_run_more_than_twice_where_little_fits() -> None:
     problem = _line(24)
     view = ProgramView(problem)
     blocks = Blocks(view, tuple(range(25)))
-    nested = Nested(blocks, _passes(blocks), 60, _distinct(blocks))
+    nested = Nested(blocks, _passes(blocks), 60, _distinct(blocks), 400)
     decision = nested.decision()
     assert decision is not None
     order = build(view, decision)
@@ -85,4 +85,4 @@ def test_no_decision_where_nothing_fits() -> None:
     problem = repeated_blocks(4)
     blocks = find_narrow_blocks(ProgramView(problem), 64)
     assert blocks is not None
-    assert Nested(blocks, _passes(blocks), 1000, _distinct(blocks)).decision() is None
+    assert Nested(blocks, _passes(blocks), 1000, _distinct(blocks), 400).decision() is None

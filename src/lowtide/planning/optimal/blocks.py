@@ -5,6 +5,7 @@ from functools import cached_property
 
 from lowtide.planning.optimal.lifetimes import Bytes, alive_bytes
 from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.policies.activations import phases
 from lowtide.planning.schedule import counted_until
 
@@ -75,12 +76,12 @@ class Blocks:
 def find_narrow_blocks(view: ProgramView, most: int) -> Blocks | None:
     """A block between any two places where the program is narrower than around them; None where those are few."""
     peak = phases(view.problem).split
-    if peak < 4:
+    if peak < SETTINGS.forward_least:
         return None
     cuts = _valleys(_width(view, peak), peak)
     if len(cuts) > most:
         cuts = cuts[:: -(-len(cuts) // most)]
-    return Blocks(view, (0, *cuts, peak)) if len(cuts) > 2 else None
+    return Blocks(view, (0, *cuts, peak)) if len(cuts) >= SETTINGS.cuts_least else None
 
 
 def _width(view: ProgramView, peak: int) -> Bytes:
@@ -91,19 +92,19 @@ def _width(view: ProgramView, peak: int) -> Bytes:
 
 
 def _valleys(width: Bytes, peak: int) -> list[int]:
-    """The last of the narrowest positions between any two rises of the width by a tenth and more."""
+    """The last of the narrowest positions between any two rises of the width."""
     cuts: list[int] = []
     low, high, falling = 1, 1, True
     for k in range(1, peak):
         if falling:
             if width[k] <= width[low]:
                 low = k
-            elif width[k] > 1.1 * width[low]:
+            elif width[k] > SETTINGS.valley * width[low]:
                 cuts.append(low)
                 high, falling = k, False
         elif width[k] >= width[high]:
             high = k
-        elif 1.1 * width[k] < width[high]:
+        elif SETTINGS.valley * width[k] < width[high]:
             low, falling = k, True
     return cuts
 

@@ -14,7 +14,7 @@ from lowtide.planning.optimal.passes import Passes
 from lowtide.planning.optimal.program_view import most_bytes
 from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 from lowtide.planning.policies import BudgetInfeasible, policy
 
 
@@ -27,7 +27,7 @@ def from_policies(best: Incumbent) -> None:
     """What `chen` and `mutwo` find, so that the plan is never worse than theirs."""
     for name in ("chen", "mutwo"):
         try:
-            charge(50 * SETTINGS.step * best.view.count)
+            charge_steps(SETTINGS.charges.policy * best.view.count)
             plan = policy(name).plan(best.view.problem, best.budget, time_limit=math.inf)
         except BudgetInfeasible:
             continue
@@ -42,14 +42,14 @@ def from_instants(best: Incumbent) -> None:
     instants certify.
     """
     view, budget = best.view, best.budget
-    small = view.count <= SETTINGS.small
-    rounds, at_once = (SETTINGS.more_rounds, 2) if small else (SETTINGS.more_rounds_large, 1)
+    small = best.is_small
+    rounds, at_once = (SETTINGS.more_rounds, SETTINGS.more_at_once) if small else (SETTINGS.more_rounds_large, 1)
     instants, reserve = [best.top], dict[int, int]()
     certify = not view.futile
     seconds = SETTINGS.more_instants * best.left()
     until = (1 - SETTINGS.more_far) * best.left()
     for _ in range(rounds):
-        if best.closed or best.left() < 1 or (best.left() < until and best.far):
+        if best.closed or best.left() < SETTINGS.worth_solving or (best.left() < until and best.far):
             break
         outcome = Model(view, budget, instants, reserve, certify=certify).solve(seconds=min(seconds, best.left()))
         if certify and not reserve:
@@ -62,7 +62,7 @@ def from_instants(best: Incumbent) -> None:
         worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
         if not worst:
             break
-        for k, over in _apart(worst, at_once, instants, view.count // 50) or worst[:1]:
+        for k, over in _apart(worst, at_once, instants, view.count // SETTINGS.more_apart) or worst[:1]:
             if k in instants:
                 reserve[k] = reserve.get(k, 0) + over
             else:
@@ -102,7 +102,7 @@ def _from_nested(best: Incumbent, most: int) -> None:
     blocks = find_narrow_blocks(view, most)
     if blocks is None:
         return
-    percents = SETTINGS.room_percents if view.count <= SETTINGS.large else SETTINGS.room_percents[:3]
+    percents = SETTINGS.room_percents[: None if best.is_medium else SETTINGS.room_percents_large]
     like = repeats(blocks)
     intervals = Intervals(like)
     until = best.left() * SETTINGS.nested_left
@@ -128,10 +128,10 @@ def from_stages(best: Incumbent) -> None:
     view = best.view
     for count, share in SETTINGS.stages:
         cuts = even_cuts(view, count)
-        if len(cuts) < 2 or best.closed or best.left() < 1:
+        if len(cuts) < 2 or best.closed or best.left() < SETTINGS.worth_solving:
             return
         model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1)))
-        outcome = model.solve(seconds=share * best.left(), tolerance=1e-3)
+        outcome = model.solve(seconds=share * best.left(), tolerance=SETTINGS.gap_stages)
         if outcome.decision is not None:
             best.offer_decision(outcome.decision)
 
@@ -149,5 +149,6 @@ def _passes(
             options.append(block_options(blocks, b, prices))
         if best.left() < until or len(options[-1]) < len(prices):
             return None
-    charge(SETTINGS.step * len(prices) ** 2 / 2 * sum(len(blocks.positions(b)) for b in set(like)))
+    ops = sum(len(blocks.positions(b)) for b in set(like))
+    charge_steps(SETTINGS.charges.passed * len(prices) ** 2 * ops)
     return Passes(blocks, options, like)

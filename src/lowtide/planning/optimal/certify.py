@@ -13,7 +13,7 @@ from lowtide.planning.optimal.settings import SETTINGS
 def rank_instants(best: Incumbent) -> None:
     """Single instants by their linear relaxation: the strongest is where bytes are scarcest."""
     most = SETTINGS.ranked if best.is_small else SETTINGS.ranked_large
-    best.ranked = ranked_instants(best.view, best.budget, most=most, seconds=2.0)
+    best.ranked = ranked_instants(best.view, best.budget, most=most, seconds=SETTINGS.ranking_seconds)
     if math.isinf(best.ranked[0][0]):
         raise Impossible
     best.raise_bound(best.ranked[0][0])
@@ -51,10 +51,11 @@ def candidate_instants(view: ProgramView, budget: int, most: int) -> list[int]:
     if len(over) <= most:
         return [int(k) for k in over]
     parts = np.array_split(over, most)
-    highest = over[np.argsort(-view.live[over], kind="stable")[: min(most, max(3, 16_000 // view.count))]]
+    fewest, ops = SETTINGS.highest
+    highest = over[np.argsort(-view.live[over], kind="stable")[: min(most, max(fewest, ops // view.count))]]
     return [*(int(k) for k in highest), *(int(part[np.argmax(view.live[part])]) for part in parts)]
 
 
 def solve_instant(view: ProgramView, budget: int, instant: int, *, seconds: float) -> Outcome:
     """The integer program of one instant: a bound, and a decision to start from."""
-    return Model(view, budget, [instant], certify=True).solve(seconds=seconds, tolerance=1e-5)
+    return Model(view, budget, [instant], certify=True).solve(seconds=seconds, tolerance=SETTINGS.gap_one)

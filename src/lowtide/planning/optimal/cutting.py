@@ -1,5 +1,6 @@
 """The best prices for a few instants, then more instants where prices are high, and so on: a bound that grows."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,10 +38,10 @@ def price_bound(
     over = [k for k in range(top + 1, view.count) if view.live[k] > budget]
     parts = np.array_split(np.array(over, dtype=np.int64), min(SETTINGS.first_instants, len(over))) if over else []
     instants = [top, *(int(part[np.argmax(needs[part])]) for part in parts)]
-    prices = np.full(len(instants), 0.05 * price)
+    prices = np.full(len(instants), SETTINGS.price_first * price)
     prices[0] = price
     bound, took = 0.0, 0.0
-    while left() > 1.5 * took:
+    while left() > SETTINGS.price_left * took:
         before = left()
         try:
             model = Prices(view, budget, instants)
@@ -68,12 +69,13 @@ def _finer(instants: Sequence[int], prices: Table, needs: Table) -> tuple[list[i
     }
     edges = [*sorted(kept), instants[-1] + 1]
     found = dict(kept)
+    share, most = SETTINGS.price_new
     for j, t in enumerate(sorted(kept)):
         low = t + 1
         for high in ((t + edges[j + 1] + 1) // 2, edges[j + 1]):
             if high > low:
                 new = low + int(np.argmax(needs[low:high]))
-                found.setdefault(new, 0.1 * min(kept[t], 0.05 * total))
+                found.setdefault(new, share * min(kept[t], most * total))
             low = high
     chosen = sorted(found)
     return chosen, np.array([found[t] for t in chosen])
@@ -86,21 +88,24 @@ def best_prices(
     first = model.at(start)
     best = _Cut(start, first.bound, first.over)
     cuts, reach = [best], 1.0
-    least = 0.02 * float(start.sum()) / len(start)
+    least = SETTINGS.price_least * float(start.sum()) / len(start)
     for _ in range(rounds):
         width = reach * np.maximum(best.prices, least)
         point, promised = _highest(cuts, np.maximum(0.0, best.prices - width), best.prices + width)
         if promised - best.value <= SETTINGS.price_close * abs(best.value):
             if reach >= 1.0:
                 break
-            reach = min(1.0, 4 * reach)
+            reach = min(1.0, SETTINGS.reach_again * reach)
             continue
         if late():
             break
         found = model.at(point)
         cut = _Cut(point, found.bound, found.over)
         gain = (cut.value - best.value) / (promised - best.value)
-        reach *= 1.5 if gain > 0.5 else 1.0 if gain > 0.1 else 0.7
+        if gain > SETTINGS.good:
+            reach *= SETTINGS.reach_grows
+        elif gain <= SETTINGS.fair:
+            reach *= SETTINGS.reach_shrinks
         cuts.append(cut)
         best = cut if gain > 0 else best
     return best.value, best.prices
@@ -109,8 +114,8 @@ def best_prices(
 def _highest(cuts: Sequence[_Cut], low: Table, high: Table) -> tuple[Table, float]:
     """Where in a box the least of all cuts is highest, and how high."""
     count, infinite = len(low), highspy.kHighsInf
-    unit = max(float(high.max()), 1e-300)
-    scale = max(max(abs(cut.value) for cut in cuts), 1e-300)
+    unit = max(float(high.max()), sys.float_info.min)
+    scale = max(max(abs(cut.value) for cut in cuts), sys.float_info.min)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = count + 1, len(cuts)
     lp.col_cost_ = np.array([0.0] * count + [-1.0])
@@ -128,6 +133,7 @@ def _highest(cuts: Sequence[_Cut], low: Table, high: Table) -> tuple[Table, floa
     solver.passModel(lp)
     solver.run()
     iterations = max(0, solver.getInfo().simplex_iteration_count)
-    charge(1e-3 + 1e-6 * len(cuts) * count + 1e-9 * len(cuts) * count * iterations)
+    entry, pivot = SETTINGS.charges.planes
+    charge(SETTINGS.charges.solve + len(cuts) * count * (entry + pivot * iterations))
     values = np.array(solver.getSolution().col_value, dtype=float)
     return np.clip(values[:count] * unit, low, high), float(values[count]) * scale

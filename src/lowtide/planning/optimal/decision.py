@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lowtide.planning.optimal.lifetimes import instances
 from lowtide.planning.optimal.program_view import ProgramView, gap_positions
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Decision:
 def read_off(view: ProgramView, order: Sequence[int], instants: Sequence[int]) -> Decision:
     """What `order` stores at `instants` and runs again between them."""
     problem = view.problem
-    charge(1.2 * SETTINGS.step * len(order))
+    charge_steps(SETTINGS.charges.read_off * len(order))
     step_of: dict[int, int] = {}
     runs: list[set[int]] = [set() for _ in instants]
     segment = -1
@@ -127,5 +127,5 @@ class Constructor:
 def build(view: ProgramView, decision: Decision) -> list[int] | None:
     """The order that carries out `decision`, or None."""
     order = Constructor(view, decision).build()
-    charge(2 * SETTINGS.step * (view.count if order is None else len(order)))
+    charge_steps(SETTINGS.charges.built * (view.count if order is None else len(order)))
     return order

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 Table = NDArray[np.float64]
 Scope = tuple[int, ...]
@@ -44,7 +44,7 @@ class Elimination:
         heapq.heapify(queue)
         while queue:
             weight, v = heapq.heappop(queue)
-            charge(8 * SETTINGS.step)  # choosing a variable
+            charge_steps(SETTINGS.charges.variable)
             if v not in self._touching or weight != self._weight(v):
                 continue
             if weight > SETTINGS.widest:
@@ -70,7 +70,8 @@ class Elimination:
 
     def minimise(self, tables: Sequence[Table]) -> tuple[float, dict[int, int]]:
         """The least sum, and the value of every variable that has it."""
-        charge(SETTINGS.step * (7 * len(self.scopes) + 1e-3 * self.entries))
+        table, entry = SETTINGS.charges.eliminated
+        charge_steps(table * len(self.scopes) + entry * self.entries)
         found = list(tables)
         for step in self.steps:
             axes = (step.variable, *step.scope)

@@ -10,8 +10,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from lowtide.planning.optimal.program_view import ProgramView
-from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 
 class Gather:
@@ -53,7 +52,7 @@ class Gather:
                 if before not in found and size + fresh - taken + self.problem.workspaces[o] <= self.room:
                     found.add(before)
                     heapq.heappush(queue, before)
-        charge(SETTINGS.step * (looked + len(found)))
+        charge_steps(looked + len(found))
         return not queue and 0 not in found
 
 

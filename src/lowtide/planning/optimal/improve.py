@@ -32,25 +32,27 @@ def _improve(best: Incumbent) -> None:
     end = cuts[0] + 1
     until = (1 - SETTINGS.together) * best.left()
     for near in (1, 0):
-        while not best.closed and best.left() > max(1.0, until):
+        while not best.closed and best.left() > max(SETTINGS.worth_solving, until):
             instants = _instants(best, cuts)
             part = Part(Stages(tuple(instants), near), ((-1, view.count),))
-            seconds = min(0.2 * best.left(), SETTINGS.together_seconds)
+            seconds = min(SETTINGS.together_share * best.left(), SETTINGS.together_seconds)
             order, _ = reoptimised(view, best.order, best.budget, instants, part, seconds=seconds)
             if order is None or not best.offer(order):
                 break
-    chance = random.Random(best.seed + 1000 * best.rounds)
+    chance = random.Random(best.seed + SETTINGS.seeds * best.rounds)
     best.rounds += 1
-    width = max(20, end // 6)
+    width = max(SETTINGS.range_least, end // SETTINGS.range_part)
     idle = turn = 0
-    while idle < SETTINGS.patience and not best.closed and best.left() > 0.5:
+    while idle < SETTINGS.patience and not best.closed and best.left() > SETTINGS.range_left:
         turn += 1
-        part = Part(Stages(cuts, SETTINGS.horizon), tuple(_ranges(chance, width, end, double=turn % 3 == 0)))
+        ranges = _ranges(chance, width, end, double=turn % SETTINGS.range_double == 0)
+        part = Part(Stages(cuts, SETTINGS.horizon), tuple(ranges))
         seconds = min(SETTINGS.range_seconds, best.left())
         order, finished = reoptimised(view, best.order, best.budget, _instants(best, cuts), part, seconds=seconds)
         gained = order is not None and best.offer(order)
         idle = 0 if gained else idle + 1
-        width = min(end, int(width * 1.15) + 1) if finished else max(12, int(width * 0.8))
+        wider, narrower = int(width * SETTINGS.range_wider) + 1, int(width * SETTINGS.range_narrower)
+        width = min(end, wider) if finished else max(SETTINGS.range_narrowest, narrower)
 
 
 def _instants(best: Incumbent, cuts: Sequence[int]) -> list[int]:
@@ -64,7 +66,7 @@ def _ranges(chance: random.Random, width: int, end: int, *, double: bool) -> Ite
         low = chance.randrange(-width // 2, max(1, end - width // 2))
         yield low, low + width
         return
-    half = max(6, width // 2)
+    half = max(SETTINGS.range_half, width // 2)
     for _ in range(2):
         low = chance.randrange(-half // 2, end)
         yield low, low + half
@@ -125,9 +127,9 @@ def reoptimised(
         for o, column in run.items():
             if not movable[o]:
                 lower[column] = upper[column] = start[column]
-    outcome = model.solve(seconds=seconds, tolerance=1e-4, start=current)
+    outcome = model.solve(seconds=seconds, start=current)
     before = float(np.dot(start, np.array(model.program.cost)))
-    if outcome.decision is None or outcome.objective >= before - 1e-9 * max(before, 1.0):
+    if outcome.decision is None or outcome.objective >= before - SETTINGS.smallest * max(before, 1.0):
         return None, outcome.finished
     return build(view, outcome.decision), outcome.finished
 
@@ -135,7 +137,7 @@ def reoptimised(
 def tight_positions(view: ProgramView, order: Sequence[int], count: int) -> list[int]:
     """Up to `count` program positions where the order has most bytes alive, the worst of each part."""
     at = most_bytes(view, order)
-    width = max(1, view.count // (4 * count))
+    width = max(1, view.count // (SETTINGS.tight_parts * count))
     best: dict[int, int] = {}
     for k, size in at.items():
         if size > at.get(best.get(k // width, -1), -1):

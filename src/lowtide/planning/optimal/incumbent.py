@@ -86,7 +86,7 @@ class Incumbent:
     @property
     def closed(self) -> bool:
         """Is the best order proven to be the best there is?"""
-        return self.extra <= self.bound + 1.01 * SETTINGS.met * self.view.problem.base_time
+        return self.extra <= self.bound + SETTINGS.met_again * SETTINGS.met * self.view.problem.base_time
 
     def above(self, share: float) -> bool:
         """Is the best order further above the bound than a share of the program's time?"""
@@ -191,7 +191,9 @@ class Incumbent:
         over = self.over(order) if own else int(live_bytes(view.problem, order).max()) - self.budget
         if over > 0:
             far = self.order is not None and over > SETTINGS.repair_far * (self.budget - view.problem.resident_bytes)
-            repaired = repair(view, order, self.budget, work=SETTINGS.repair_changes // (10 if far else 1))
+            repaired = repair(
+                view, order, self.budget, work=SETTINGS.repair_changes_far if far else SETTINGS.repair_changes
+            )
             if repaired is None:
                 return None
             fitting = repaired

@@ -16,7 +16,7 @@ from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.solver import Program, solve
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 Allowed = list[set[int]]
 """Per op the segments between instants in which it may run again."""
@@ -56,7 +56,7 @@ class Model:
             self._columns(j)
         for j in range(len(self.instants)):
             self._rows(j)
-        charge(1.5 * SETTINGS.step * len(self.program.columns))
+        charge_steps(SETTINGS.charges.model_entry * len(self.program.columns))
 
     def _may_run(self, o: int, j: int) -> bool:
         if self.view.problem.ops[o].once:
@@ -159,7 +159,7 @@ class Model:
                 if before is not None and before != column and s not in free:
                     self.program.cover(self._have(s, j), column, 0.0)
 
-    def solve(self, *, seconds: float, tolerance: float = 1e-4, start: Decision | None = None) -> Outcome:
+    def solve(self, *, seconds: float, tolerance: float = SETTINGS.gap, start: Decision | None = None) -> Outcome:
         """The least extra time these instants ask for, and a decision that takes it."""
         if self.impossible:
             return Outcome(float("inf"), float("inf"), None, True)
@@ -194,8 +194,8 @@ class Model:
 def byte_price(view: ProgramView, budget: int, instant: int) -> float:
     """What one byte less at an instant costs in time, by the linear relaxation."""
     problem = view.problem
-    step = max(1, (budget - problem.resident_bytes) // 50)
-    here = Model(view, budget, [instant]).relaxed(seconds=5.0)
-    less = Model(view, budget - step, [instant]).relaxed(seconds=5.0)
+    step = max(1, (budget - problem.resident_bytes) // SETTINGS.price_step)
+    here = Model(view, budget, [instant]).relaxed(seconds=SETTINGS.price_seconds)
+    less = Model(view, budget - step, [instant]).relaxed(seconds=SETTINGS.price_seconds)
     scale = problem.base_time / max(1, int(view.live.max()) - problem.resident_bytes)
     return (less - here) / step if less < float("inf") and less > here else scale

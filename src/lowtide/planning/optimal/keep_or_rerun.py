@@ -7,7 +7,7 @@ import numpy as np
 
 from lowtide.planning.optimal.eliminate import Elimination, Scope, Table, TooWide
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 from lowtide.planning.problem import Problem
 
 
@@ -50,7 +50,8 @@ class KeepOrRerun:
         scope = ((o,) if o in self.able else ()) + readers
         if len(scope) > SETTINGS.meet:
             raise TooWide
-        charge(20 * SETTINGS.step + 2e-3 * SETTINGS.step * 2 ** len(scope))
+        value, entry = SETTINGS.charges.value
+        charge_steps(value + entry * 2 ** len(scope))
         table = np.ones((2,) * len(scope))
         if not wanted:
             table[(0,) * len(scope)] = 0.0
@@ -63,7 +64,9 @@ class KeepOrRerun:
         """The values stored at this price, packed where that is cheaper, and the time of packing and running again."""
         tables = [np.array([0.0, time]) for time in self.times.values()]
         forms = [self._form(s, price) for s, _ in self.stored]
-        tables.extend((cost + 1e-12) * table for (cost, _, _), (_, table) in zip(forms, self.stored, strict=True))
+        tables.extend(
+            (cost + SETTINGS.smallest_byte) * table for (cost, _, _), (_, table) in zip(forms, self.stored, strict=True)
+        )
         _, chosen = self.elimination.minimise(tables)
         own = self.scopes[len(self.times) :]
         lie = [

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import counted_until
 
@@ -102,7 +102,7 @@ class Lifetimes:
 
     def __init__(self, view: "ProgramView", order: Sequence[int]) -> None:
         problem = view.problem
-        charge(2 * SETTINGS.step * len(order))
+        charge_steps(SETTINGS.charges.lifetimes * len(order))
         self.view, self.order = view, list(order)
         self.storage: list[int] = []
         self.born: list[int] = []

@@ -33,12 +33,13 @@ class Nested:
     room: int
     """Bytes for all that is not resident."""
     intervals: Intervals
-    levels: int = 400
+    levels: int
 
     @staticmethod
     def work(intervals: Intervals, ways: int, levels: int) -> float:
         """What the tables take: so much per row, and per way and split of each level."""
-        return SETTINGS.step * (100 * ways * len(intervals.first) + 5e-3 * levels * ways**2 / 2 * intervals.splits)
+        row, entry = SETTINGS.charges.nested_row, SETTINGS.charges.nested_entry
+        return SETTINGS.step * (row * ways * len(intervals.first) + entry * levels * ways**2 * intervals.splits)
 
     def __post_init__(self) -> None:
         count, ways, rows = self.blocks.count, self.passes.option_count, len(self.intervals.first)

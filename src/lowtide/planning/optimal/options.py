@@ -8,7 +8,7 @@ from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.lifetimes import part_peak
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def block_options(blocks: Blocks, b: int, prices: Sequence[float]) -> list[Optio
     for price in prices:
         saved, time = saving.at(price)
         if saved not in known:
-            charge(12 * SETTINGS.step * len(ops))
+            charge_steps(SETTINGS.charges.option * len(ops))
             stored = sum(problem.sizes[s] for s in saved)
             known[saved] = Option(saved, stored, time, _back_peak(blocks, b, saved))
         found.append(known[saved])
@@ -70,7 +70,7 @@ def _back_peak(blocks: Blocks, b: int, saved: frozenset[int]) -> int:
 
     def run(o: int, k: int, depth: int) -> None:
         for s in problem.reads[o]:
-            if s in inside and s not in have and depth < 400:
+            if s in inside and s not in have and depth < SETTINGS.again_depth:
                 makers = [q for q in problem.producers[s] if not problem.ops[q].once]
                 ready = [q for q in makers if problem.ops[q].optional and have.issuperset(problem.reads[q])]
                 if makers:

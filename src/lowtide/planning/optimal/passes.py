@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.options import Option, outward_peak
+from lowtide.planning.optimal.settings import SETTINGS
 
 Times = NDArray[np.float32]
 Sizes = NDArray[np.float64]
@@ -112,7 +113,7 @@ def _make_time(blocks: Blocks, b: int, before: frozenset[int], after: frozenset[
 
 
 def _rate(blocks: Blocks, b: int) -> float:
-    """About what a byte costs that block b lacks on return: twice its ops' time per byte that they make for later."""
+    """About what a byte costs that block b lacks on return, by its ops' time per byte that they make for later."""
     problem = blocks.view.problem
     made = sum(problem.sizes[s] for s in blocks.needed[b])
-    return 2 * sum(problem.times[problem.program[k]] for k in blocks.positions(b)) / max(1, made)
+    return SETTINGS.missing_price * sum(problem.times[problem.program[k]] for k in blocks.positions(b)) / max(1, made)

@@ -18,7 +18,7 @@ from lowtide.planning.optimal.eliminate import Elimination, Scope, Table
 from lowtide.planning.optimal.packing import Packing
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Prices:
         self.charged: list[_Charged] = []
         scopes = self._fill()
         self.entries = sum(self._entries(paid) for paid in self.paid)
-        charge(20 * SETTINGS.step * (view.count + len(self.paid) + len(self.charged)))
+        charge_steps(SETTINGS.charges.priced * (view.count + len(self.paid) + len(self.charged)))
         self.elimination = Elimination({o: self.domain[reach] for o, reach in self.reach.items()}, scopes)
 
     def _segment(self, k: int) -> int:
@@ -163,7 +163,8 @@ class Prices:
 
     def at(self, prices: Table) -> Priced:
         """The bound at these prices, one per instant and byte."""
-        charge(SETTINGS.step * (16 * (len(self.paid) + len(self.charged)) + 1e-3 * self.entries))
+        storage, entry = SETTINGS.charges.price
+        charge_steps(storage * (len(self.paid) + len(self.charged)) + entry * self.entries)
         tables = list(self.tables)
         for paid in self.paid:
             tables[paid.table] = self._table(paid, prices)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from lowtide.planning.optimal.lifetimes import Lifetimes
 from lowtide.planning.optimal.program_view import ProgramView, extra_steps
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import allowance, charge
+from lowtide.planning.optimal.work import allowance, charge_steps
 
 
 def prune(view: ProgramView, order: Sequence[int], budget: int, *, seed: int = 0) -> list[int]:
@@ -15,7 +15,9 @@ def prune(view: ProgramView, order: Sequence[int], budget: int, *, seed: int = 0
     best, best_time = list(order), sum(times[o] for o in order)
     chance = random.Random(seed)
     for trial in range(SETTINGS.prune_rounds):
-        weight = {o: times[o] * (1.0 if trial == 0 else chance.uniform(0.2, 1.0)) for o in sorted(set(order))}
+        weight = {
+            o: times[o] * (1.0 if trial == 0 else chance.uniform(*SETTINGS.prune_shuffled)) for o in sorted(set(order))
+        }
         found = _removed(view, order, budget, weight)
         time = sum(times[o] for o in found)
         if time < best_time or (time == best_time and len(found) < len(best)):
@@ -30,8 +32,9 @@ def _removed(view: ProgramView, order: Sequence[int], budget: int, weight: dict[
     removable = set(extra)
     left = sorted(extra, key=lambda step: (-weight[order[step]], step))
     until = (1 - SETTINGS.prune_share) * allowance().left()
+    run, look = SETTINGS.charges.removed
     while True:
-        charge(SETTINGS.step * (4 + 1e-3 * len(order)) * len(left))
+        charge_steps((run + look * len(order)) * len(left))
         for step in left:
             if lifetimes.alive[step]:
                 _take_out(lifetimes, step, budget, removable)

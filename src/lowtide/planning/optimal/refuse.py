@@ -37,7 +37,7 @@ def lower_floor(best: Incumbent) -> None:
     view, problem = best.view, best.view.problem
     low = max(best.budget + 1, *(int(view.least[o]) for o in problem.program))
     for step in range(SETTINGS.floor_steps):
-        if low >= best.floor or best.left() < 0.1 * best.whole:
+        if low >= best.floor or best.left() < SETTINGS.floor_left * best.whole:
             return
         target = low if step == 0 else (low + best.floor) // 2
         order = _within(best, target)

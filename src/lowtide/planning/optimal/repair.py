@@ -8,7 +8,7 @@ import numpy as np
 from lowtide.planning.optimal.lifetimes import Lifetimes, excess
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import allowance, charge
+from lowtide.planning.optimal.work import allowance, charge_steps
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ def repair(
         changes = _changes(lifetimes, budget)
         work -= len(changes) + 1
         changes.sort(key=lambda c: (c.price, c.step, c.ops))
-        for chosen in (_enough(changes, int(lifetimes.live.max()) - budget), *([c] for c in changes[:6])):
+        for chosen in (
+            _enough(changes, int(lifetimes.live.max()) - budget),
+            *([c] for c in changes[: SETTINGS.repair_single]),
+        ):
             tried = _inserted(current, chosen)
             after = Lifetimes(view, tried)
             left = excess(after.live, budget)
@@ -131,7 +134,8 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
     if low == step:
         return None
     window = live[low:step]
-    charge(SETTINGS.step * (20 + 4 * len(chosen) + 3e-3 * len(window)))
+    change, run, looked = SETTINGS.charges.changed
+    charge_steps(change + run * len(chosen) + looked * len(window))
     after = window.copy()
     for start, size in changes:
         after[start - low :] += size
@@ -143,7 +147,7 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
     if op != ops[-1]:
         ops = (*(q for q in ops if q != op), op)
     freed = int(window[worst - low] - after[worst - low]) if worst >= low else 0
-    return _Change(step, ops, (sum(problem.times[q] for q in ops) + 1e-9) / gain, freed)
+    return _Change(step, ops, (sum(problem.times[q] for q in ops) + SETTINGS.smallest) / gain, freed)
 
 
 def _newest(lifetimes: Lifetimes, s: int, step: int) -> int:

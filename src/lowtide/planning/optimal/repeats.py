@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lowtide.planning.optimal.blocks import Blocks
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 Interval = tuple[int, int]
 """Blocks from the first to the second of the two, both included."""
@@ -22,7 +22,7 @@ def repeats(blocks: Blocks) -> tuple[int, ...]:
 
     Then sharing saves little, and each block with its own times gives the better plans.
     """
-    charge(6 * SETTINGS.step * blocks.view.count)
+    charge_steps(SETTINGS.charges.compared * blocks.view.count)
     known: dict[object, list[int]] = {}
     found: list[int] = []
     times = [_times(blocks, b) for b in range(blocks.count)]

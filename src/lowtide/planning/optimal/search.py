@@ -40,7 +40,7 @@ FIRST = (
 """Bounds by single instants, and every cheap way to a first plan."""
 BETTER = (
     Stage("few blocks", build.from_few_blocks),
-    Stage("many blocks", build.from_many_blocks, lambda best: best.left() > 0.5 * best.whole),
+    Stage("many blocks", build.from_many_blocks, lambda best: best.left() > SETTINGS.many_blocks_left * best.whole),
     Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
     Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
     Stage("stages", build.from_stages, lambda best: not best.is_chain and not best.far),
@@ -54,7 +54,7 @@ IMPROVE = (
 """Parts of the best order solved anew, between walks from it: the second is long where the gap is wide."""
 CERTIFY = (
     Stage("finer spine", walks.finer_spine, lambda best: best.above(SETTINGS.apart)),
-    Stage("prices", bound_by_prices, lambda best: best.left() > 1),
+    Stage("prices", bound_by_prices, lambda best: best.left() > SETTINGS.worth_solving),
 )
 """Bounds that see more than one instant."""
 STAGES = tuple(stage.name for stage in (*FIRST[1:], *BETTER, *IMPROVE, *CERTIFY))
@@ -96,7 +96,8 @@ def search(best: Incumbent) -> str:
         if _solved_exactly(best):
             return "every order was considered"
         run(FIRST, best, always=True)
-        with working_within(allowance().keeping(SETTINGS.kept_for_bounds / (3 if best.near else 1))):
+        kept = SETTINGS.kept_for_bounds_near if best.near else SETTINGS.kept_for_bounds
+        with working_within(allowance().keeping(kept)):
             run(BETTER, best)
             run(IMPROVE, best)
         run(CERTIFY, best)
@@ -108,7 +109,7 @@ def search(best: Incumbent) -> str:
         return "proven best"
     if allowance().meter.cut:
         return CUT
-    return "stopped by the time limit" if best.left() < 0.2 * best.whole else "nothing more helped"
+    return "stopped by the time limit" if best.left() < SETTINGS.used_up * best.whole else "nothing more helped"
 
 
 def run(stages: tuple[Stage, ...], best: Incumbent, *, always: bool = False) -> None:

@@ -26,6 +26,80 @@ _LONG = tuple(
 
 
 @dataclass(frozen=True)
+class Charges:
+    """What parts charge for their work, in times of looking at one step of an order; fitted on a modest machine."""
+
+    lifetimes: float = 2.0
+    """A step of an order whose instances are listed with their readers."""
+    read_off: float = 1.2
+    """A step of an order of which it is read off what it stores."""
+    built: float = 2.0
+    """A step of an order that is built from a decision."""
+    policy: float = 50.0
+    """An op of the program in `chen` or `mutwo`."""
+    model_entry: float = 1.5
+    """An entry of an integer program of instants."""
+    changed: tuple[float, float, float] = (20.0, 4.0, 3e-3)
+    """A change that repair looks at: by itself, per op that would run again, per step whose bytes change."""
+    removed: tuple[float, float] = (4.0, 1e-3)
+    """A run that pruning tries to take out: by itself, per step of the order."""
+    compared: float = 6.0
+    """An op of the program whose block is compared with others."""
+    option: float = 12.0
+    """An op of a block for which one way of saving is worked out."""
+    value: tuple[float, float] = (20.0, 2e-3)
+    """A value of a block: by itself, per entry of its table."""
+    passed: float = 0.5
+    """An op of a block, per pair of ways to save before and after a pass."""
+    nested_row: float = 100.0
+    """A row of the nested table and a way of saving."""
+    nested_entry: float = 2.5e-3
+    """A level of the nested table, a split and a pair of ways."""
+    variable: float = 8.0
+    """Choosing a variable to eliminate."""
+    eliminated: tuple[float, float] = (7.0, 1e-3)
+    """A table in an elimination: by itself, per entry."""
+    priced: float = 20.0
+    """An op or a storage, when instants get prices."""
+    price: tuple[float, float] = (16.0, 1e-3)
+    """A storage at given prices: by itself, per entry of its table."""
+    label: float = 2.0
+    """A choice of a link with one more op labelled."""
+    combined: float = 5.5e-3
+    """A state along the spine with one choice of the next link."""
+    sifted: float = 2e-2
+    """A cell whose states are compared."""
+    retraced: float = 5e-3
+    """A cell looked at on the way back along the spine."""
+
+    # HiGHS, in seconds
+    solve: float = 1e-3
+    """Beginning any solve."""
+    linear_entry: float = 1.1e-6
+    """An entry of a linear program."""
+    linear_pivot: float = 1.5e-9
+    """A simplex iteration, per entry of a linear program."""
+    linear_iteration: float = 1e-6
+    """The same by itself; only where it is guessed how many there may be."""
+    pivot: float = 2e-9
+    """A simplex iteration, per entry of an integer program."""
+    pivot_row: float = 3e-8
+    """The same, per row."""
+    root: float = 0.25
+    """Iterations of the root, per row: those beyond, of cuts and heuristics, take longer."""
+    beyond_root: float = 3e-4
+    """How much longer each of them takes."""
+    ask: float = 1.5e-3
+    """A time that HiGHS asks whether to go on."""
+    ask_entry: float = 2e-7
+    """The same, per entry."""
+    asks: tuple[float, float] = (2e-3, 1.8e-6)
+    """What is taken for one such time where it is guessed how many there may be: by itself, per entry."""
+    planes: tuple[float, float] = (1e-6, 1e-9)
+    """An entry of the program that finds prices: by itself, per simplex iteration."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the search takes for small, near, enough; and what its parts charge for their work."""
 
@@ -36,6 +110,8 @@ class Settings:
     """Share of a time limit at which the clock cuts."""
     met: float = 1e-5
     """Share of the program's time within which a bound and a plan count as equal."""
+    met_again: float = 1.01
+    """Times that share, where a solver that was asked for it may have ended."""
     wide: float = 0.03
     """Gap, as a share of the program's time, from which on another kind of order is tried."""
     apart: float = 0.005
@@ -47,9 +123,15 @@ class Settings:
     long: int = 4
     """Lengths of the program from which on an order is taken as it is: pruning it would take all the work."""
     kept_for_bounds: float = 0.15
-    """Share that is kept for the bound by prices; a third of it where one instant's order is near the budget."""
+    """Share that is kept for the bound by prices."""
+    kept_for_bounds_near: float = 0.05
+    """The same where one instant's order is near the budget."""
     left_for_more: float = 0.3
     """Share that must be left for another round of improvement."""
+    used_up: float = 0.2
+    """Share below which what is left counts as none: the search was stopped by its limit."""
+    worth_solving: float = 1.0
+    """Seconds of work that must be left to begin an integer program of several instants, or a bound by prices."""
 
     # refusing
     traced_ops: int = 12
@@ -58,6 +140,8 @@ class Settings:
     """Sets of storages that such a proof may look at."""
     floor_steps: int = 12
     """Budgets that are tried for the least peak, where a budget is refused."""
+    floor_left: float = 0.1
+    """Share that must be left for another one."""
     floor_walk: float = 0.02
     """Share for a walk towards one of them, where repair does not get there."""
     exact_ops: int = 14
@@ -72,12 +156,24 @@ class Settings:
     """Instants of a small program that are ranked by their linear relaxation."""
     ranked_large: int = 8
     """The same of a program that is not small."""
+    ranking_seconds: float = 2.0
+    """Work for one such relaxation."""
+    highest: tuple[int, int] = (3, 16_000)
+    """Of a large program also its highest positions are ranked: the fewest, and ops of the program for all of them."""
     solved: int = 2
     """Of these, how many are solved as integer programs."""
     comparable: float = 0.97
     """Share of the first one's relaxation that the second must reach for that."""
     solving: float = 0.08
     """Share of the work left for one of them."""
+    gap_one: float = 1e-5
+    """Relative gap at which the integer program of one instant counts as solved."""
+    gap: float = 1e-4
+    """The same of several instants."""
+    price_step: int = 50
+    """Parts of the room: by one of them the budget is lowered to see what a byte costs."""
+    price_seconds: float = 5.0
+    """Work for a relaxation that this takes."""
     near: float = 0.5
     """Share of the room by which one instant's order may exceed it for a few more instants to be likely to help."""
     more_instants: float = 0.12
@@ -86,20 +182,32 @@ class Settings:
     """Times that instants are added in a small program."""
     more_rounds_large: int = 8
     """The same in a program that is not small."""
+    more_at_once: int = 2
+    """Instants that are added at a time in a small program; in others one."""
+    more_apart: int = 50
+    """Parts of the program: instants that are added at a time are further apart than one of them."""
     more_far: float = 0.05
     """Share of the work left that ever more instants may take where the best plan is far from the bound."""
 
     # repair and pruning
     repair_changes: int = 30_000
     """Changes looked at before a repair gives up."""
+    repair_changes_far: int = 3_000
+    """The same of an order that is far over the budget, once there is a plan."""
     repair_far: float = 0.3
-    """Share of the room from which on an order that is over it gets a tenth of that, once there is a plan."""
+    """Share of the room from which on it counts as far over."""
     repair_share: float = 0.15
     """Share of the work left after which a repair gives up too."""
     repair_depths: tuple[int, ...] = (0, 2, 8, 40)
     """How many missing ops may run again together with the one that is wanted."""
+    repair_single: int = 6
+    """Cheapest changes that are tried one by one where those that together free enough do not help."""
+    smallest: float = 1e-9
+    """Added to times: of two changes that cost nothing, the one with more bytes is better. Gains below it are none."""
     prune_rounds: int = 3
     """Removals that are tried: the first by time, the others shuffled."""
+    prune_shuffled: tuple[float, float] = (0.2, 1.0)
+    """In the others each op's time is multiplied by a number between these."""
     prune_share: float = 0.1
     """Share of the work left that one of them may take."""
 
@@ -107,9 +215,19 @@ class Settings:
     few_blocks: int = 32
     """Most blocks of the first table."""
     many_blocks: int = 64
-    """Most blocks of the second, which is made where half of the work is left."""
+    """Most blocks of the second."""
+    many_blocks_left: float = 0.5
+    """Share of the work that must be left for it."""
+    forward_least: int = 4
+    """Fewest ops of forward that are cut into blocks."""
+    cuts_least: int = 3
+    """Fewest places to cut."""
+    valley: float = 1.1
+    """Factor by which the width of forward rises on both sides of such a place."""
     room_percents: tuple[int, ...] = (100, 98, 102, 104, 106, 109, 112, 116)
-    """Parts of the room that are read off, in per cent; three of them in a large program, whose repair takes long."""
+    """Parts of the room that are read off, in per cent."""
+    room_percents_large: int = 3
+    """How many of them in a large program, whose repair takes long."""
     byte_prices: tuple[float, ...] = (1e4, 4.0, 2.5, 1.6, 1.0, 0.6, 0.4, 0.25, 0.12, 0.0)
     """Prices of a byte by which a block keeps values, as multiples of the one at the peak."""
     nested_left: float = 0.6
@@ -120,8 +238,14 @@ class Settings:
     """Share of the work left that it may take for them."""
     missing: float = 0.3
     """Share of the bytes that coming back to a block takes that may be missing: repair makes up for it."""
+    missing_price: float = 2.0
+    """What a missing byte costs, in times of the block's ops per byte that they make for later."""
     meet: int = 14
-    """Most ops that make or read one value of a block; beyond, an integer program is used."""
+    """Most ops that make or read one value of a block; beyond, there are no nested blocks."""
+    again_depth: int = 400
+    """Longest chain of ops that a block runs again for one read."""
+    smallest_byte: float = 1e-12
+    """Added to the cost of storing: of two choices that cost nothing, the one that stores less is better."""
     same_block: float = 0.1
     """Share by which the times of two blocks may differ to count as the same."""
     same_op: float = 0.3
@@ -134,6 +258,8 @@ class Settings:
     # stages
     stages: tuple[tuple[int, float], ...] = ((16, 0.2), (8, 0.08), (24, 0.08))
     """How many, and the share of the work left for them."""
+    gap_stages: float = 1e-3
+    """Relative gap at which their integer program counts as solved."""
 
     # walks
     walk: float = 0.14
@@ -186,6 +312,8 @@ class Settings:
     """The same while the order does not fit."""
     rekeyed: int = 200
     """Moves after which steps get new keys."""
+    key_space: int = 1 << 32
+    """Between the keys of neighbours: so thirty-two runs can be put between two steps before all get new keys."""
     living_on: float = 0.9
     """Most of a dropped value's bytes that its inputs may take in its place, where they live on."""
     behind_read: float = 0.5
@@ -214,14 +342,52 @@ class Settings:
     """Stages before its need in which an op of a range may run again."""
     range_seconds: float = 1.5
     """Work for one range."""
+    range_left: float = 0.5
+    """Seconds of work that must be left for one."""
+    range_part: int = 6
+    """The first is so many times shorter than forward."""
+    range_least: int = 20
+    """Positions of the first at least."""
+    range_narrowest: int = 12
+    """Positions of any other at least."""
+    range_wider: float = 1.15
+    """Factor by which ranges grow after one that was solved to the end."""
+    range_narrower: float = 0.8
+    """Factor by which they shrink after one that was not."""
+    range_double: int = 3
+    """One in so many is two ranges of half the length."""
+    range_half: int = 6
+    """Positions of one of these at least."""
+    tight_parts: int = 4
+    """Parts of the program, for each place where an order comes near the budget: at most one place in a part."""
     together_seconds: float = 6.0
     """Work for all values together."""
+    together_share: float = 0.2
+    """Share of the work left that this takes at most."""
 
     # the bound by prices
     first_instants: int = 6
     """Instants to begin with."""
     most_instants: int = 40
     """Instants at which it ends."""
+    price_first: float = 0.05
+    """Price of a byte at all instants but the first to begin with, as a share of the first's."""
+    price_new: tuple[float, float] = (0.1, 0.05)
+    """Price at a new instant: a share of its neighbour's, which counts no more than the second share of all prices."""
+    price_left: float = 1.5
+    """More instants are tried while so many times the work of the last are left."""
+    price_least: float = 0.02
+    """Share of the mean price below which a price may still move so far."""
+    reach_grows: float = 1.5
+    """Factor of the box around the best prices where a plane gave more than the good share of what it promised."""
+    reach_shrinks: float = 0.7
+    """The same where it gave less than the fair share."""
+    reach_again: float = 4.0
+    """The same where the box is too small to promise anything."""
+    good: float = 0.5
+    """The good share."""
+    fair: float = 0.1
+    """The fair share."""
     price_rounds: int = 60
     """Cutting planes for one set of instants."""
     price_close: float = 2e-4
@@ -236,6 +402,8 @@ class Settings:
     """Cells for the bytes of the room, ever finer."""
     cells_near: float = 0.9
     """Share of the best bound that cells must reach for finer ones to be tried."""
+    cells_left: float = 3.0
+    """Finer ones are tried while so many times the work of the last are left."""
     links: tuple[int, int] = (2, 200)
     """Links without which there is nothing to group, and beyond which too much is lost from link to link."""
     link_ops: int = 60
@@ -256,6 +424,14 @@ class Settings:
     """Share of the time limit for planning without swaps."""
     swap_choosing: float = 0.15
     """Share for choosing swaps and for the bound."""
+    swap_solves: int = 6
+    """Parts that the latter is divided into: one for each solve."""
+    swap_ranked: int = 8
+    """Instants that are ranked for that."""
+    swap_instants: int = 2
+    """Of these, how many are tried."""
+    swap_gap: float = 2e-3
+    """Relative gap at which a choice of swaps counts as solved."""
     swap_first: float = 0.6
     """Of what is left, for planning around the cheapest choice; the others get as much of the rest in turn."""
     swap_lanes: tuple[float, ...] = (0.9, 0.6)
@@ -271,7 +447,11 @@ class Settings:
 
     # what work takes, in seconds of a modest machine
     step: float = 1e-6
-    """Looking at one step of an order; many parts charge multiples of it."""
+    """Looking at one step of an order."""
+    charges: Charges = Charges()
+    """What all else takes."""
+    solve_least: float = 0.1
+    """Seconds on the clock that HiGHS may take, however late it is."""
     fewest_asks: int = 8
     """Times that HiGHS may ask before an integer program is cut, however little work is left."""
 

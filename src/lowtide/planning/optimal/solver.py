@@ -29,11 +29,12 @@ class Effort:
 
     def of(self, iterations: int, asked: int) -> float:
         """The work of a solve, fitted to some two thousand of them."""
+        by = SETTINGS.charges
         if not self.integer:
-            return 1e-3 + 1.1e-6 * self.entries + 1.5e-9 * self.entries * iterations
-        beyond = max(0.0, iterations - 0.25 * self.rows)  # of the root's: those of cuts and heuristics take longer
-        each = 2e-9 * self.entries + 3e-8 * self.rows
-        return 1e-3 + each * iterations + 3e-4 * beyond + (1.5e-3 + 2e-7 * self.entries) * asked
+            return by.solve + self.entries * (by.linear_entry + by.linear_pivot * iterations)
+        beyond = max(0.0, iterations - by.root * self.rows)
+        each = by.pivot * self.entries + by.pivot_row * self.rows
+        return by.solve + each * iterations + by.beyond_root * beyond + (by.ask + by.ask_entry * self.entries) * asked
 
     @property
     def least(self) -> float:
@@ -42,9 +43,11 @@ class Effort:
 
     def most(self, seconds: float) -> int:
         """Iterations, or times to be asked, within `seconds`."""
+        by = SETTINGS.charges
         if not self.integer:
-            return max(1, int(seconds / (1e-6 + 1.5e-9 * self.entries)))
-        return max(SETTINGS.fewest_asks, int(seconds / (2e-3 + 1.8e-6 * self.entries)))
+            return max(1, int(seconds / (by.linear_iteration + by.linear_pivot * self.entries)))
+        ask, entry = by.asks
+        return max(SETTINGS.fewest_asks, int(seconds / (ask + entry * self.entries)))
 
 
 @dataclass
@@ -113,7 +116,7 @@ def solve(
     *,
     seconds: float,
     integer: bool = True,
-    tolerance: float = 1e-6,
+    tolerance: float = SETTINGS.gap,
     slack: float = 0.0,
     start: NDArray[np.float64] | None = None,
 ) -> Answer:
@@ -124,7 +127,7 @@ def solve(
     """
     meter = allowance().meter
     effort = Effort(len(program.starts), len(program.columns), integer)
-    if effort.least > max(1.0, 2 * seconds) or meter.late():
+    if effort.least > max(SETTINGS.worth_solving, 2 * seconds) or meter.late():
         return Answer(0.0, math.inf, None, False)
     scale = max(program.cost, default=0.0) or 1.0
     lp = highspy.HighsLp()
@@ -146,9 +149,9 @@ def solve(
     options: dict[str, object] = {
         "output_flag": False,
         "threads": 1,
-        "time_limit": min(1e9, max(0.1, meter.deadline - time.perf_counter())),
+        "time_limit": min(INF, max(SETTINGS.solve_least, meter.deadline - time.perf_counter())),
         "mip_rel_gap": tolerance,
-        "mip_abs_gap": max(1e-9, slack / scale),
+        "mip_abs_gap": max(SETTINGS.smallest, slack / scale),
     }
     if not integer:
         options["simplex_iteration_limit"] = most

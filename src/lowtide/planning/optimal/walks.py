@@ -121,5 +121,5 @@ def finer_spine(best: Incumbent) -> None:
         if chain is None or chain.least < SETTINGS.cells_near * best.bound:
             return
         best.raise_bound(chain.least)
-        if 3 * (before - best.left()) > best.left():
+        if SETTINGS.cells_left * (before - best.left()) > best.left():
             return

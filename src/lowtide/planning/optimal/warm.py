@@ -11,7 +11,7 @@ from lowtide.planning.addresses.blocks import Blocks
 from lowtide.planning.addresses.place import place
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.regrow.regrowth import Regrowth
-from lowtide.planning.optimal.settings import WalkStyle
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.bound import SpineBound
 from lowtide.planning.synthetic import repeated_blocks
 
@@ -21,8 +21,8 @@ def warm() -> None:
     problem = repeated_blocks(4)
     view = ProgramView(problem)
     budget = (problem.resident_bytes + int(view.live.max())) // 2
-    Regrowth(view, budget).grow(problem.program, WalkStyle(hot=1.0, cold=0.01), seconds=0.01, seed=0)
-    SpineBound(view, budget, int(view.live.argmax()), left=lambda: math.inf).at(120)
+    Regrowth(view, budget).grow(problem.program, SETTINGS.onward[0], seconds=0.01, seed=0)
+    SpineBound(view, budget, int(view.live.argmax()), left=lambda: math.inf).at(SETTINGS.cells[0])
     begin, length, size = np.random.default_rng(0).integers(1, 100, (3, 200))
     place(Blocks(begin, begin + length, 64 * size))
 

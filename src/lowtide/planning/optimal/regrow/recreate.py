@@ -21,10 +21,7 @@ FITS, STUCK, FULL = 0, 1, 2
 
 # numba takes what is fixed from the module
 LASTING, BEHIND, NOISE = SETTINGS.living_on, SETTINGS.behind_read, SETTINGS.drop_noise
-DRAWS, DRAWS_EACH = SETTINGS.drop_draws, SETTINGS.drop_draws_each
-
-SMALLEST = 1e-9
-"""Added to times: of two drops that cost nothing, the one with more bytes is better."""
+DRAWS, DRAWS_EACH, SMALLEST = SETTINGS.drop_draws, SETTINGS.drop_draws_each, SETTINGS.smallest
 
 
 @compiled

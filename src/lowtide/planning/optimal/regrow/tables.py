@@ -18,10 +18,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-SPACE = 1 << 32
-"""Between the keys of neighbouring steps: thirty-two runs can be put between two of them before keys are given anew."""
 # numba takes what is fixed from the module
 MOVED, EDITED, LOOKED = SETTINGS.walk_moved, SETTINGS.walk_edited, SETTINGS.walk_looked
+SPACE = SETTINGS.key_space
 
 
 class Tables(NamedTuple):

@@ -9,7 +9,7 @@ from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.cells import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
 from lowtide.planning.optimal.spine.choices import AFTER, NEVER, Choices, Cost, backward_bytes
 from lowtide.planning.optimal.spine.links import Link, Spine
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 STAYS, AGAIN, OPEN = range(3)
 """Groups whose last storage of the spine lies at the starts above, those where it runs again, and groups that go on.
@@ -92,9 +92,9 @@ class Chain:
             for into, cells in enumerate(ended):
                 costs, rests = _arrays(link.costs(late, into)), link.rests_of(into)
                 combine(source, costs, rests, self.room, self.unit, into != OPEN, cells)
-                charge(5.5e-3 * SETTINGS.step * states * costs.time.size * rests.time.size)
+                charge_steps(SETTINGS.charges.combined * states * costs.time.size * rests.time.size)
         sift(ended[OPEN], np.empty(self.cells))
-        charge(2e-2 * SETTINGS.step * self.cells**2)
+        charge_steps(SETTINGS.charges.sifted * self.cells**2)
         return ended
 
     def steps(self) -> list[Step]:
@@ -115,7 +115,7 @@ class Chain:
         rests = list(zip(*map(np.ndarray.tolist, link.rests_of(at.kind)), strict=True))
         for kind, source, late in self._sources(link, past):
             for cost in link.costs(late, at.kind):
-                charge(5e-3 * SETTINGS.step * self.cells**2)
+                charge_steps(SETTINGS.charges.retraced * self.cells**2)
                 above, at_start = source.above + cost.above, source.at_start + cost.at_start
                 same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == at.row)
                 if at.kind == OPEN:

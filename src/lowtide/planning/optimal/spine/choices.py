@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lowtide.planning.optimal.packing import Packing
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.links import Link, Spine
-from lowtide.planning.optimal.work import charge
+from lowtide.planning.optimal.work import charge_steps
 
 NEVER, BEFORE, AFTER, BOTH = range(4)
 RUNS = (0, 1, 1, 2)
@@ -141,7 +141,7 @@ class Choices:
         """Every choice so far with every label of the last op; storages that nothing else touches are counted."""
         at = {k: i for i, k in enumerate(opened)}
         looked = len(able) * sum(map(len, found.values()))
-        charge(2 * SETTINGS.step * looked)
+        charge_steps(SETTINGS.charges.label * looked)
         if looked > SETTINGS.link_choices:
             raise Tangled
         new: dict[Labels, list[Cost]] = {}

@@ -76,7 +76,7 @@ def chosen_swaps(lanes: Lanes, budget: int, instant: int, *, share: float, secon
         load={swap.storage: (model.run[0][swap.prefetch], times[swap.prefetch]) for swap in able},
         also={back: -1.0},
     )
-    outcome = model.solve(seconds=seconds, tolerance=2e-3)
+    outcome = model.solve(seconds=seconds, tolerance=SETTINGS.swap_gap)
     if outcome.decision is None:
         return float("inf"), []
     stored, runs = outcome.decision.stored[0], outcome.decision.runs[0]
@@ -115,7 +115,7 @@ def instant_bound(lanes: Lanes, budget: int, instant: int, *, seconds: float) ->
         load={s.storage: (model.run[0][s.prefetch], times[s.prefetch]) for s in swaps},
         also={back: -1.0} | {column: -problem.times[o] for o, column in model.run[0].items() if problem.times[o]},
     )
-    return model.solve(seconds=seconds, tolerance=1e-4).bound
+    return model.solve(seconds=seconds).bound
 
 
 def _rows(

@@ -73,10 +73,11 @@ def _with_swaps(
     """Offer plans with swaps; returns the bound on any schedule."""
     problem, budget = best.problem, best.budget
     progress("choosing swaps")
-    seconds = SETTINGS.swap_choosing * time_limit / 6
+    seconds = SETTINGS.swap_choosing * time_limit / SETTINGS.swap_solves
     tried: set[frozenset[int]] = set()
     with working_within(allowance):
-        instants = [instant for _, instant in ranked_instants(lanes.view, budget, most=8, seconds=seconds)[:2]]
+        ranked = ranked_instants(lanes.view, budget, most=SETTINGS.swap_ranked, seconds=seconds)
+        instants = [instant for _, instant in ranked[: SETTINGS.swap_instants]]
         bound = 0.0
         sets: list[tuple[float, int, list[Swap]]] = []
         for instant in instants:

@@ -1,0 +1,53 @@
+"""All that was chosen by trying stands in the settings, with a sentence each."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lowtide.planning.optimal import settings
+from lowtide.planning.optimal.settings import Charges, Settings, WalkStyle
+
+FOLDER = Path(settings.__file__).parent
+PLAIN: set[float] = {0, 1, 2, 3, 100, 0.5}
+"""Numbers that choose nothing: ends of ranges, halves, small counts of things that are so many, per cent."""
+ALLOWED: dict[str, set[float]] = {
+    "frontier.py": {12, 300},  # what `frontier` does where nothing is asked for
+    "search.py": {60},  # a time limit where none is given
+    "joint.py": {60},
+    "choices.py": {4},  # labels
+    "lookup.py": {60},  # a key behind every other
+    "warm.py": {4, 200, 64, 0.01},  # a problem to compile for
+}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER)))
+def test_no_constant_outside_of_the_settings(path: Path) -> None:
+    if path.name == "settings.py":
+        return
+    numbers = {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    }
+    assert numbers <= PLAIN | ALLOWED.get(path.name, set())
+
+
+@pytest.mark.parametrize("record", [Settings, Charges, WalkStyle])
+def test_every_setting_has_a_sentence(record: type) -> None:
+    body = next(node for node in ast.parse(Path(settings.__file__).read_text()).body if _is_class(node, record))
+    assert isinstance(body, ast.ClassDef)
+    said: set[str] = set()
+    pending: list[str] = []
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            pending.append(node.target.id)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said.update(pending)
+            pending.clear()
+    assert said == {field.name for field in fields(record)}
+
+
+def _is_class(node: ast.stmt, record: type) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name == record.__name__
