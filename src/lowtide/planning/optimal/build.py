@@ -86,18 +86,8 @@ def _apart(
     return found
 
 
-def from_few_blocks(best: Incumbent) -> None:
-    """Nested blocks, few of them: a good plan early."""
-    _from_nested(best, SETTINGS.few_blocks)
-
-
-def from_many_blocks(best: Incumbent) -> None:
-    """Nested blocks, down to the smallest."""
-    _from_nested(best, SETTINGS.many_blocks)
-
-
-def _from_nested(best: Incumbent, most: int) -> None:
-    """The dynamic program over small blocks, for the room and for more, which repair takes back."""
+def from_blocks(best: Incumbent, most: int) -> None:
+    """The dynamic program over nested blocks, for the room and for more, which repair takes back."""
     view = best.view
     blocks = find_narrow_blocks(view, most)
     if blocks is None:

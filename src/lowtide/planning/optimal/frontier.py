@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
-from lowtide.planning.optimal.search import search
+from lowtide.planning.optimal.search import as_plan, search
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.swapping.arrange import without_lanes
 from lowtide.planning.optimal.swapping.joint import plan as plan_with_lanes
 from lowtide.planning.optimal.work import Allowance, working_within
-from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, judged, quiet
+from lowtide.planning.policies import BudgetInfeasible, Plan, Progress, quiet
 from lowtide.planning.problem import Problem
 
 
@@ -46,7 +46,7 @@ def frontier(
             seconds.append(given.meter.spent())
     for lower, upper in zip(found[:0:-1], found[-2::-1], strict=True):
         upper.offer(lower.order or ())
-    return _unbeaten([_judged(*point) for point in zip(found, seconds, notes, strict=True)])
+    return _unbeaten([as_plan(*point) for point in zip(found, seconds, notes, strict=True)])
 
 
 def _unbeaten(plans: list[Plan]) -> tuple[Plan, ...]:
@@ -94,11 +94,3 @@ def _budgets(view: ProgramView, points: int, found: list[Incumbent]) -> Iterator
         yield budget
         if len(found) == before:
             missed = budget
-
-
-def _judged(best: Incumbent, seconds: float, note: str) -> Plan:
-    problem = best.view.problem
-    base = problem.base_time
-    bound = min(best.bound, best.extra) / base if base else 0.0
-    order = best.order if best.order is not None else problem.program
-    return judged(problem, order, best.budget, policy="optimal", seconds=seconds, bound=bound, note=note)

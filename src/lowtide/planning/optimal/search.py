@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from lowtide.planning.optimal import build, walks
 from lowtide.planning.optimal.certify import rank_instants, solve_instants
@@ -39,13 +40,17 @@ FIRST = (
 )
 """Bounds by single instants, and every cheap way to a first plan."""
 BETTER = (
-    Stage("few blocks", build.from_few_blocks),
-    Stage("many blocks", build.from_many_blocks, lambda best: best.left() > SETTINGS.many_blocks_left * best.whole),
+    Stage("few blocks", partial(build.from_blocks, most=SETTINGS.few_blocks)),
+    Stage(
+        "many blocks",
+        partial(build.from_blocks, most=SETTINGS.many_blocks),
+        lambda best: best.left() > SETTINGS.many_blocks_left * best.whole,
+    ),
     Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
     Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
     Stage("stages", build.from_stages, lambda best: not best.is_chain and not best.far),
 )
-"""Plans of a build that fits the graph: chains of blocks, or walks over any graph."""
+"""Plans of a build that fits the graph: chains of blocks, few for a good plan early, or walks over any graph."""
 IMPROVE = (
     Stage("short walk", walks.short_walk),
     Stage("ranges", improve),
@@ -79,11 +84,16 @@ def plan(
         peak_of(problem, problem.program)  # refuses what cannot be simulated
         best = Incumbent(ProgramView(problem), budget, seed, progress, frozenset(without))
         note = search(best)
+    return as_plan(best, given.meter.spent(), note)
+
+
+def as_plan(best: Incumbent, seconds: float, note: str) -> Plan:
+    """The best order as a plan; BudgetInfeasible where there is none."""
+    problem, base = best.view.problem, best.view.problem.base_time
     if best.order is None:
-        raise over_budget(problem, best.floor_order, budget)
-    base = problem.base_time
+        raise over_budget(problem, best.floor_order, best.budget)
     bound = min(best.bound, best.extra) / base if base else 0.0
-    return judged(problem, best.order, budget, policy="optimal", seconds=given.meter.spent(), bound=bound, note=note)
+    return judged(problem, best.order, best.budget, policy="optimal", seconds=seconds, bound=bound, note=note)
 
 
 def search(best: Incumbent) -> str:
