@@ -43,7 +43,7 @@ def different(body: Body, values: list[Tensor], x: Tensor, others: Iterable[list
     theirs = ours.copy()
     graph = lowtide.capture(ours.model, ours.optimizer, x)
     lowtide.profile(graph, runs=1, quick=True)
-    found = []
+    found: list[str] = []
     for given in ([*values, x], *others):
         for trained in (ours, theirs):
             for parameter, value in zip(trained.model.parameters(), given[:-1], strict=True):
