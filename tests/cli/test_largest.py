@@ -67,7 +67,7 @@ def test_what_eager_needs_is_measured_or_predicted() -> None:
         (("--memory-limit", "50%"), "only bytes make sense"),
         (("--memory-limit", "many"), "'many' is no size"),
         (("--memory-limit", "1GiB", "--most", "0"), "--most must be at least 1"),
-        (("--memory-limit", "1GiB", "--within", "100"), "--within from 0 to below 100"),
+        (("--memory-limit", "1GiB", "--within", "100"), "--within must be from 0 to below 100"),
         (("--memory-limit", "1GiB", "--budget", "x"), "'x' is no size"),
         (("--memory-limit", "1GiB", "--policy", "best"), "there is no policy 'best'"),
     ],

@@ -87,7 +87,7 @@ def test_results_are_not_overwritten_without_force(
     [
         (("bert", "--batch-size", "1"), "unknown model 'bert'"),
         (("mlp", "--batch-size", "0"), "batch size must be at least 1"),
-        (("mlp", "--batch-size", "2", "--runs", "0"), "--warmup and --runs must be at least 1"),
+        (("mlp", "--batch-size", "2", "--runs", "0"), "--runs must be at least 1"),
         (("mlp", "--batch-size", "2", "--budget", "many"), "'many' is no size"),
         (("mlp", "--batch-size", "2", "--image-size", "64"), "--image-size does not apply to mlp"),
         (("mlp", "--batch-size", "2", "--optimizer", "best"), "unknown optimizer 'best'"),

@@ -16,8 +16,9 @@ from tests.fuzz.losses import LOSSES
 from tests.fuzz.program import Piece, Program
 from tests.fuzz.shrink import shrink
 from tests.fuzz.workers import Worker
+from tests.zoo import often
 
-SEEDS = [*range(24), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24, 64))]
+SEEDS = often(range(64), 16)
 """Without a budget, about half a second each on a core of its own."""
 SIMPLE = Program(0, (Piece("linear"), Piece("gelu"), Piece("layer_norm")), Piece("cross_entropy"), Piece("adam"))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lowtide.errors import InputError
+from lowtide.models import build
 from lowtide.models.configurations import KNOWN, from_configuration
 from lowtide.models.training import ModelOptions
 
@@ -45,7 +46,7 @@ def test_a_configuration_of_the_users(tmp_path: Path) -> None:
     path = tmp_path / "tiny" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps(small()))
-    training = from_configuration(str(path), 3, ModelOptions(seq_len=7))
+    training = build(str(path), 3, ModelOptions(seq_len=7), seed=1)
     assert training.name == "tiny"
     assert training.batch["input_ids"].shape == (3, 7)
     assert training.model(**training.batch).loss.isfinite()

@@ -79,7 +79,7 @@ def test_captures_in_several_threads() -> None:
     graphs: list[StepGraph] = []
 
     def work() -> None:
-        for _ in range(3):
+        for _ in range(2):
             model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             graphs.append(lowtide.capture(model, optimizer, torch.randn(4, 8), lambda m, x: m(x).sum()))
@@ -89,4 +89,4 @@ def test_captures_in_several_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [{op.module for op in graph.ops} for graph in graphs] == [{"", "0", "1", "2"}] * 9
+    assert [{op.module for op in graph.ops} for graph in graphs] == [{"", "0", "1", "2"}] * 6

@@ -119,7 +119,14 @@ def test_budgets_from_slack_to_the_floor(name: str) -> None:
         assert_equal(case, ours, theirs, step, calls=2)
 
 
-@pytest.mark.parametrize(("cls", "options"), FORMS)
+EARLY = [
+    form if "fused" in str(form.id) else pytest.param(*form.values, id=form.id, marks=pytest.mark.slow)
+    for form in FORMS
+]
+"""In a for-loop the update is the same whenever it runs: `test_equal` has those often."""
+
+
+@pytest.mark.parametrize(("cls", "options"), EARLY)
 def test_every_optimizer_form_with_early_updates(cls: type[Optimizer], options: dict[str, Any]) -> None:
     def make(model: nn.Module) -> Optimizer:
         first, *rest = model.parameters()

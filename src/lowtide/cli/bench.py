@@ -11,7 +11,7 @@ from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
-from lowtide.cli.options import Force, Seed, TimeLimit, check_time_limit
+from lowtide.cli.options import Force, Seed, TimeLimit
 from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
 from lowtide.experiments.planner.report import (
@@ -86,7 +86,6 @@ def planner(
     force: Force = False,
 ) -> None:
     """Run the policies on problems under budgets: the table problem, budget, policy, overhead, bound, gap, seconds."""
-    check_time_limit(time_limit)
     if not problem_files and not scaling:
         raise InputError("nothing to measure: give problem files, --scaling OPS or both")
     if scaling:

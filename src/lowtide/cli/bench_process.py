@@ -1,24 +1,13 @@
 """`lowtide bench process`: what steps take of their process, as the operating system counts."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lowtide.cli.bench_budgets import parse_shares
-from lowtide.cli.options import (
-    BatchSize,
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    SeqLen,
-    TimeLimit,
-    check_time_limit,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import BatchSize, Chosen, Force, Left, Rounds, TimeLimit, at_least, parse_shares
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError
 from lowtide.extras import need
@@ -29,13 +18,12 @@ LEAST_WARMUP = 2
 """The first makes the optimizer's state, the second is recorded."""
 
 
+@grouped()
 def process(
-    model: Model,
-    batch_size: BatchSize,
+    chosen: Chosen,
     out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
-    left: Annotated[
-        str, typer.Option(metavar="P,P,...", help="Per cent of the bytes above the residents that are left.")
-    ] = "75,50,20",
+    batch_size: BatchSize = 8,
+    left: Left = "75,50,20",
     peers: Annotated[
         str,
         typer.Option(metavar="NAME,NAME,...", help="Also: checkpoint, checkpoint every second, compile aot 0.5 ..."),
@@ -45,26 +33,18 @@ def process(
         typer.Option(metavar="NAME,NAME,...", help="Plans beside the usual: mutwo, chen, no packing, late updates ..."),
     ] = "",
     at_once: Annotated[
-        int, typer.Option(help="Processes that live at a time, one of them warm eager; the others form groups.")
+        int,
+        typer.Option(
+            help="Processes that live at a time, one of them warm eager; the others form groups.", callback=at_least(2)
+        ),
     ] = 9,
-    rounds: Annotated[int, typer.Option(help="Measured steps of every kind.")] = 5,
-    warmup: Annotated[int, typer.Option(help="Steps of every kind before them.")] = 3,
+    rounds: Rounds = 5,
+    warmup: Annotated[int, typer.Option(help="Steps of every kind before them.", callback=at_least(LEAST_WARMUP))] = 3,
     time_limit: TimeLimit = 30.0,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
     force: Force = False,
 ) -> None:
     """Memory of the process, page faults and time of eager, warm eager, captured and planned steps, in turn."""
-    check_time_limit(time_limit)
     shares = parse_shares(left)
-    if rounds < 1 or warmup < LEAST_WARMUP:
-        raise InputError(f"--rounds must be at least 1 and --warmup at least {LEAST_WARMUP}, not {rounds} and {warmup}")
-    if at_once < 2:
-        raise InputError(f"--at-once must be at least 2, warm eager and another, not {at_once}")
     need("reports", "lowtide bench process")
     from lowtide.experiments.machine import this_machine
     from lowtide.experiments.process.peers import find_peer
@@ -79,7 +59,7 @@ def process(
         find_variant(name)
     with results(out, NAMES, force=force) as folder, progress_line("bench process") as say:
         base = KindSettings(
-            *(EAGER, None, PLAIN, model, batch_size, image_size, seq_len, dropout, optimizer, lr, seed, time_limit)
+            kind=EAGER, budget=None, variant=PLAIN, batch_size=batch_size, time_limit=time_limit, **asdict(chosen)
         )
         found = measure_process(
             *(base, shares, beside, ways),

@@ -8,51 +8,34 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from lowtide.cli.options import (
-    BatchSize,
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    PolicyName,
-    SeqLen,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import BatchSize, Budget, Chosen, Force, PolicyName, at_least
 from lowtide.cli.output import progress_line, wide_console
 from lowtide.cli.resources import resources_suffice
-from lowtide.errors import InputError
 from lowtide.files import results
-from lowtide.planning.policies import policy as find_policy
-from lowtide.units import parse_bytes
 
 NAME = "startup.json"
 
 
+@grouped()
 def startup(
-    model: Model,
-    batch_size: BatchSize,
-    budget: Annotated[str, typer.Option(metavar="BYTES|60%", help="As in lowtide train.")],
-    steps: Annotated[int, typer.Option(help="Eager steps that are measured, after one to warm up.")] = 5,
+    chosen: Chosen,
+    budget: Budget,
+    batch_size: BatchSize = 8,
+    steps: Annotated[
+        int, typer.Option(help="Eager steps that are measured, after one to warm up.", callback=at_least(1))
+    ] = 5,
     policy: PolicyName = "optimal",
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
-    shapes: Annotated[int, typer.Option(help="Other shapes of batch that then take turns, four steps each.")] = 9,
+    shapes: Annotated[
+        int,
+        typer.Option(
+            help="Other lengths, or batch sizes, that then take turns, four steps each.", callback=at_least(0)
+        ),
+    ] = 9,
     out: Annotated[Path | None, typer.Option(help=f"Folder for {NAME}.")] = None,
     force: Force = False,
 ) -> None:
     """Time of capture, profile and plan, of guards and sentinel, and of other shapes, in seconds and in eager steps."""
-    parse_bytes(budget, whole=1)
-    find_policy(policy)
-    if steps < 1:
-        raise InputError(f"--steps must be at least 1, not {steps}")
-    if shapes < 0:
-        raise InputError(f"--shapes must be at least 0, not {shapes}")
     with (
         nullcontext() if out is None else results(out, (NAME,), force=force) as folder,
         resources_suffice(batch_size),
@@ -60,11 +43,9 @@ def startup(
     ):
         say("build")
         from lowtide.experiments.startup.run import measure_startup
-        from lowtide.models import ModelOptions, build, make_optimizer
 
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
-        made = make_optimizer(optimizer, training.model, lr)
-        found = measure_startup(training, made, budget, policy, steps, shapes, say)
+        training = chosen.build(batch_size)
+        found = measure_startup(training, chosen.make_optimizer(training), budget, policy, steps, shapes, say)
         if folder is not None:
             found.save(folder / NAME)
     each = found.eager_step_s

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lowtide.cli.options import (
-    BatchSize,
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    OptimizerName,
-    SeqLen,
-    check_time_limit,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import BatchSize, Chosen, Force, TimeLimit, check_budget
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError, shortened
 from lowtide.extras import need
@@ -33,48 +25,40 @@ STRETCH = 256
 """Tokens: the longest sample is looked for in stretches of so many."""
 
 
+def _check_dtype(name: str) -> str:
+    if name not in DTYPES:
+        raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {name!r}")
+    return name
+
+
+@grouped(optimizer="adamw")
 def fit(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="mlp, resnet152, bert-base, gpt2, vit-base, unet, llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, "
-            "mistral-7b, gpt2-xl, vit-l, a config.json of transformers, or a function as for `lowtide profile`: "
-            "path/to/file.py:function."
-        ),
-    ],
+    chosen: Chosen,
     device: Annotated[
         str | None, typer.Option(help="h100, a100-80, rtx4090 ..., 'this machine', or a .json file.")
     ] = None,
     compare: Annotated[str | None, typer.Option(help="Several of them with commas, in one table.")] = None,
     batch_size: BatchSize = 1,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    dtype: Annotated[str, typer.Option(help="Of the weights: fp32, bf16 or fp16.")] = "fp32",
-    optimizer: OptimizerName = "adamw",
-    lr: LearningRate = 1e-3,
+    dtype: Annotated[str, typer.Option(help="Of the weights: fp32, bf16 or fp16.", callback=_check_dtype)] = "fp32",
     world: Annotated[int, typer.Option(help="Over so many devices; the batch is that of each.")] = 1,
     parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp or ddp.")] = "fsdp",
     checkpoint: Annotated[
         str, typer.Option(help="Without a plan: none, or per block selective (as torchtitan) or full checkpointing.")
     ] = "none",
-    budget: Annotated[str | None, typer.Option(help="Bytes for the step instead of all that the device has.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Bytes for the step instead of all that the device has.", callback=check_budget)
+    ] = None,
     largest: Annotated[
         str | None, typer.Option(help="Also find the largest: batch or length; takes some minutes.")
     ] = None,
     needed: Annotated[bool, typer.Option("--needed", help="Also find the fewest devices; takes minutes.")] = False,
-    time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds of planning at most, for each device.")
-    ] = 30.0,
+    time_limit: TimeLimit = 30.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for fit.html, and for each device the record and the memory curve.")
     ] = None,
     force: Force = False,
 ) -> None:
     """Say whether a training step fits a device, as it is and with a plan, before the device is there."""
-    check_time_limit(time_limit)
-    if dtype not in DTYPES:
-        raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
     if largest not in (None, "batch", "length"):
         raise InputError(f"--largest must be batch or length, not {largest!r}")
     names = [name.strip() for text in (device, compare) if text for name in text.split(",")]
@@ -89,8 +73,6 @@ def fit(
     from lowtide.fitting.fit import Setting, judge
     from lowtide.fitting.report import draw, table
     from lowtide.fitting.sketch import sketch
-    from lowtide.models import ModelOptions, build, make_optimizer
-    from lowtide.models.configurations import from_configuration, is_configuration
 
     devices = [find_device(name) for name in dict.fromkeys(names)]
     setting = Setting(world, parallel, checkpoint)
@@ -105,19 +87,18 @@ def fit(
         return known[case].on(found.rates)
 
     def captured(found: "Device", samples: int, length: int | None) -> "Sketch":
-        make = from_configuration if is_configuration(model) else build
         try:
             with torch.device("meta"):
-                training = make(model, samples, ModelOptions(image_size, length, dropout))
+                training = replace(chosen, seq_len=length).build(samples)
         except NotImplementedError as error:
             raise InputError(
-                f"{model} cannot be built without data ({shortened(str(error))}): leave out what reads values"
+                f"{chosen.model} cannot be built without data ({shortened(str(error))}): leave out what reads values"
             ) from None
         training.model.to(getattr(torch, DTYPES[dtype]))
         called.append(training.name)
         return sketch(
             training.model,
-            lambda m: make_optimizer(optimizer, m, lr),
+            lambda m: chosen.make_optimizer(replace(training, model=m)),
             training.batch,
             training.loss,
             found.rates,
@@ -133,11 +114,11 @@ def fit(
     fits = []
     keys = [found.key.replace(" ", "-") for found in devices]
     files = ("fit.html", *(f"{key}.{kind}" for key in keys for kind in ("json", "png")))
-    with progress_line(f"fit {model}") as say:
+    with progress_line(f"fit {chosen.model}") as say:
         for found in devices:
             say(f"{found.name}: capture")
             begin = perf_counter()
-            step = drawn(found, batch_size, seq_len)
+            step = drawn(found, batch_size, chosen.seq_len)
             seconds = perf_counter() - begin
             say(f"{found.name}: plan")
             result = judge(step, found, budget, setting, time_limit=time_limit, captured=seconds)
@@ -145,7 +126,7 @@ def fit(
             if largest == "batch":
                 say(f"{found.name}: the largest batch")
                 most = limits.largest(
-                    lambda units, found=found: drawn(found, units, seq_len),  # type: ignore[misc]
+                    lambda units, found=found: drawn(found, units, chosen.seq_len),  # type: ignore[misc]
                     found,
                     budget,
                     setting,

@@ -20,7 +20,10 @@ Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The folder for frontier.csv and frontier.png.", show_default=False)
 ]
 Points = Annotated[int, typer.Option("--points", metavar="N", min=2, max=200, help="Plans at most.")]
-WholeTimeLimit = Annotated[float, typer.Option("--time-limit", metavar="S", help="Seconds for the whole frontier.")]
+WholeTimeLimit = Annotated[
+    float,
+    typer.Option("--time-limit", metavar="S", help="Seconds for the whole frontier.", callback=check_time_limit),
+]
 
 
 def frontier(
@@ -33,7 +36,6 @@ def frontier(
 ) -> None:
     """Plan a problem file from no budget down to the least peak reached: CSV, and PNG with the bound drawn in."""
     need("reports", "lowtide frontier")
-    check_time_limit(time_limit)
     problem = load_problem(problem_file)
     folder = results_directory(out, (CSV_NAME, PNG_NAME), force=force)
     with progress_line(f"frontier of {problem.name or problem_file.name}") as progress:

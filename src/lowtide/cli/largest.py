@@ -1,22 +1,13 @@
 """`lowtide largest`: out of memory, then not; the largest batch under a hard limit, eagerly and with a plan."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lowtide.cli.options import (
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    PolicyName,
-    SeqLen,
-    check_time_limit,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import Chosen, Force, PolicyName, TimeLimit, at_least, check_budget
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError
 from lowtide.experiments.case import CaseSettings, source_hash
@@ -24,31 +15,28 @@ from lowtide.experiments.largest.run import find_largest
 from lowtide.experiments.machine import this_machine
 from lowtide.extras import need
 from lowtide.files import results
-from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
 
 NAMES = ("largest.json", "largest.csv", "largest.png")
 
 
+@grouped()
 def largest(
-    model: Model,
+    chosen: Chosen,
     memory_limit: Annotated[str, typer.Option(metavar="BYTES", help="Cap on each process, as `lowtide train` has it.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
     budget: Annotated[
-        str, typer.Option(metavar="P%", help="Of what eager needs, at the smallest batch that fails eagerly.")
+        str,
+        typer.Option(
+            metavar="P%", help="Of what eager needs, at the smallest batch that fails eagerly.", callback=check_budget
+        ),
     ] = "68%",
-    most: Annotated[int, typer.Option(metavar="N", help="Try no larger batch.")] = 1024,
+    most: Annotated[int, typer.Option(metavar="N", help="Try no larger batch.", callback=at_least(1))] = 1024,
     within: Annotated[
         float, typer.Option(metavar="P", help="Per cent of a batch to which the search is exact; 0: to one sample.")
     ] = 0.0,
     policy: PolicyName = "optimal",
-    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds of planning at most, in each trial.")] = 20.0,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
+    time_limit: TimeLimit = 20.0,
     force: Force = False,
 ) -> None:
     """Find the largest batch that trains under a hard memory limit, eagerly and with a plan; doubling, then bisection.
@@ -58,14 +46,10 @@ def largest(
     """
     need("reports", "lowtide largest")
     limit = parse_bytes(memory_limit)
-    parse_bytes(budget, whole=1)
-    find_policy(policy)
-    check_time_limit(time_limit)
-    if most < 1 or not 0 <= within < 100:
-        raise InputError(f"--most must be at least 1 and --within from 0 to below 100, not {most} and {within}")
+    if not 0 <= within < 100:
+        raise InputError(f"--within must be from 0 to below 100, not {within}")
     first = CaseSettings(
-        model=model,
-        source=source_hash(model),
+        source=source_hash(chosen.model),
         batch_size=1,
         planned=False,
         budget=None,
@@ -74,14 +58,9 @@ def largest(
         steps=1,
         warmup=1,
         op_runs=0,
-        image_size=image_size,
-        seq_len=seq_len,
-        dropout=dropout,
-        optimizer=optimizer,
-        lr=lr,
-        seed=seed,
         memory_limit_B=limit,
         machine=this_machine(),
+        **asdict(chosen),
     )
     with results(out, NAMES, force=force) as folder:
         with progress_line("largest batch") as say:

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import typer
 
-from lowtide.cli.options import (
-    BatchSize,
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    SeqLen,
-    TimeLimit,
-    check_time_limit,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import BatchSize, Chosen, Force, Rounds, TimeLimit, Warmup, at_least
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
@@ -28,38 +17,30 @@ from lowtide.planning.policies import policy as find_policy
 NAMES = ("policies.json", "policies.csv", "policies.png", "tightest_plan.txt")
 
 
+@grouped()
 def policies(
-    model: Model,
-    batch_size: BatchSize,
+    chosen: Chosen,
     out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)}.")],
+    batch_size: BatchSize = 8,
     names: Annotated[str, typer.Option("--policies", metavar="P,P,...")] = "keep_all,chen,mutwo,optimal",
-    points: Annotated[int, typer.Option(metavar="N", help="Budgets from slack to the floor, closer near it.")] = 6,
-    rounds: Annotated[int, typer.Option(help="Measured rounds; each runs every kind of step once.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Rounds before them that are thrown away.")] = 2,
+    points: Annotated[
+        int, typer.Option(metavar="N", help="Budgets from slack to the floor, closer near it.", callback=at_least(2))
+    ] = 6,
+    rounds: Rounds = 3,
+    warmup: Warmup = 2,
     slowest: Annotated[
         float, typer.Option(metavar="N", help="A plan predicted to take more than N captured steps is not run.")
     ] = 10.0,
     time_limit: TimeLimit = 30.0,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
     force: Force = False,
 ) -> None:
     """Plan one training step by every policy, for budgets from slack to the floor, and measure all plans in turn."""
     need("reports", "lowtide policies")
-    check_time_limit(time_limit)
     wanted = names.split(",")
     for name in wanted:
         find_policy(name)
     if not slowest >= 1:
         raise InputError(f"--slowest must be at least 1, not {slowest:g}: the captured step itself takes one")
-    if points < 2 or rounds < 1 or warmup < 1:
-        raise InputError(
-            f"--points must be at least 2, --rounds and --warmup at least 1, not {points}, {rounds} and {warmup}"
-        )
     with (
         results(out, NAMES, force=force) as folder,
         resources_suffice(batch_size),
@@ -69,11 +50,10 @@ def policies(
         from lowtide.experiments.measure_plans import captured
         from lowtide.experiments.policies.report import draw_policies, policies_table, write_policies_csv
         from lowtide.experiments.policies.run import compare_policies
-        from lowtide.models import ModelOptions
         from lowtide.reporting.explain import explain
 
-        options = ModelOptions(image_size, seq_len, dropout)
-        name, graph, eager_loss = captured(model, batch_size, options, optimizer=optimizer, lr=lr, seed=seed)
+        training = chosen.build(batch_size)
+        name, graph, eager_loss = captured(training, chosen.make_optimizer(training))
         found, tightest = compare_policies(
             graph,
             eager_loss,

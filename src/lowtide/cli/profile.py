@@ -9,17 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from lowtide.cli.options import (
-    BatchSize,
-    Dropout,
-    Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    SeqLen,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import BatchSize, Chosen, Force, Warmup, at_least, check_budget
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.resources import resources_suffice
 from lowtide.errors import InputError
@@ -35,21 +26,19 @@ PROBLEM = "problem.json"
 """What the planner would be given, for `lowtide schedule` and `lowtide frontier`."""
 
 
+@grouped()
 def profile(
-    model: Model,
+    chosen: Chosen,
     batch_size: BatchSize = 8,
     out: Annotated[Path | None, typer.Option(help="Folder for tables and plots; left out: a summary alone.")] = None,
-    runs: Annotated[int, typer.Option(help="Measured runs; the median counts.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Runs before them that are thrown away.")] = 1,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
+    runs: Annotated[int, typer.Option(help="Measured runs; the median counts.", callback=at_least(1))] = 3,
+    warmup: Warmup = 1,
     budget: Annotated[
-        str | None, typer.Option(help="Draw this line into the memory plot: 4GiB, 500MB, 60% (of the peak).")
+        str | None,
+        typer.Option(
+            help="Draw this line into the memory plot: 4GiB, 500MB, 60% (of the peak).", callback=check_budget
+        ),
     ] = None,
-    seed: ModelSeed = 0,
     force: Force = False,
 ) -> None:
     """Measure time and memory of every op of one training step; write tables and plots."""
@@ -58,10 +47,6 @@ def profile(
         raise InputError("--budget draws a line into the plots of --out: give a folder")
     from lowtide.reporting.summary import summary
 
-    if warmup < 1 or runs < 1:
-        raise InputError(f"--warmup and --runs must be at least 1, not {warmup} and {runs}")
-    if budget is not None:
-        parse_bytes(budget, whole=1)  # refuse before the long work
     names = _file_names() if out is not None else ()
     with (
         nullcontext() if out is None else results(out, names, force=force) as folder,
@@ -71,11 +56,10 @@ def profile(
         building = progress.add_task("build and capture", total=2)
         # torch takes a while to import: not before the options are known to be right.
         import lowtide
-        from lowtide.models import ModelOptions, build, make_optimizer
 
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
+        training = chosen.build(batch_size)
         progress.advance(building)
-        made = make_optimizer(optimizer, training.model, lr)
+        made = chosen.make_optimizer(training)
         graph = lowtide.capture(training.model, made, training.batch, training.loss)
         progress.advance(building)
         measuring = progress.add_task("measure", total=1)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lowtide.cli.options import Force, PolicyName, ProblemFile, Seed, TimeLimit, check_time_limit, output_file
+from lowtide.cli.options import Force, PolicyName, ProblemFile, Seed, TimeLimit, output_file
 from lowtide.cli.output import progress_line
 from lowtide.errors import InputError
 from lowtide.extras import need
@@ -49,7 +49,6 @@ def schedule(
     Exit code 0 where such a plan was written, 3 where there is none or none was reached, 2 where the input is wrong.
     """
     chosen = policy(policy_name)
-    check_time_limit(time_limit)
     problem = load_problem(problem_file)
     unplanned = simulate(problem, problem.program).peak
     limit = parse_bytes(budget, whole=unplanned, of="the program order's peak")

@@ -1,22 +1,13 @@
 """`lowtide sweep`: peak and latency against batch size, with and without a plan."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lowtide.cli.options import (
-    Dropout,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
-    PolicyName,
-    SeqLen,
-    check_time_limit,
-)
+from lowtide.cli.groups import grouped
+from lowtide.cli.options import Chosen, PlanningTime, PolicyName, Warmup, at_least
 from lowtide.cli.output import tell_written, wide_console
 from lowtide.cli.work_bar import WorkBar, work_bar
 from lowtide.errors import InputError, shown
@@ -27,7 +18,6 @@ from lowtide.experiments.sweep.record import Pair, Sweep
 from lowtide.experiments.sweep.run import both, finished, run_size
 from lowtide.extras import need
 from lowtide.files import results
-from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
 
 NAMES = ("sweep.csv", "sweep.json", "peak_memory_vs_batch_size.png", "latency_vs_batch_size.png")
@@ -41,27 +31,21 @@ Budget = Annotated[
         "where the batch is small, parameters and optimizer state alone may be more than 60%.",
     ),
 ]
-PlanningTime = Annotated[
-    float | None, typer.Option(metavar="S", help="Seconds of planning at most; about three steps where left out.")
-]
 
 
+@grouped()
 def sweep(
-    model: Model,
+    chosen: Chosen,
     out: Annotated[Path, typer.Option(metavar="DIR", help=f"Folder for {', '.join(NAMES)} and the cases.")],
     batch_sizes: BatchSizes = "4,8,16,32,64",
     budget: Budget = "60%",
-    steps: Annotated[int, typer.Option(metavar="K", help="Measured steps of each case.")] = 3,
-    warmup: Annotated[int, typer.Option(help="Steps before them that are thrown away.")] = 2,
-    op_runs: Annotated[int, typer.Option(help="Op-by-op runs after them, which say where the time goes.")] = 2,
+    steps: Annotated[int, typer.Option(metavar="K", help="Measured steps of each case.", callback=at_least(1))] = 3,
+    warmup: Warmup = 2,
+    op_runs: Annotated[
+        int, typer.Option(help="Op-by-op runs after them, which say where the time goes.", callback=at_least(1))
+    ] = 2,
     policy: PolicyName = "optimal",
     time_limit: PlanningTime = None,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
     force: Annotated[bool, typer.Option("--force", help="Measure anew what is there already.")] = False,
 ) -> None:
     """Train at several batch sizes with and without a plan, step by step in turn, each case in its own process.
@@ -72,10 +56,8 @@ def sweep(
     need("reports", "lowtide sweep")
     sizes = parse_batch_sizes(batch_sizes)
     budgets = _budgets(budget, sizes)
-    _check(steps, warmup, op_runs, policy, time_limit)
     first = CaseSettings(
-        model=model,
-        source=source_hash(model),
+        source=source_hash(chosen.model),
         batch_size=sizes[0],
         planned=True,
         budget=budgets[0],
@@ -84,14 +66,9 @@ def sweep(
         steps=steps,
         warmup=warmup,
         op_runs=op_runs,
-        image_size=image_size,
-        seq_len=seq_len,
-        dropout=dropout,
-        optimizer=optimizer,
-        lr=lr,
-        seed=seed,
         memory_limit_B=None,
         machine=this_machine(),
+        **asdict(chosen),
     )
     wanted = [replace(first, batch_size=size, budget=each) for size, each in zip(sizes, budgets, strict=True)]
     known = {} if force else finished(out, wanted)
@@ -156,12 +133,3 @@ def parse_batch_sizes(text: str) -> list[int]:
     if not all(0 < size < 2**31 for size in sizes) or len(set(sizes)) < len(sizes):
         raise InputError(f"--batch-sizes takes different numbers from 1 up and below 2**31, not {shown(text)}")
     return sizes
-
-
-def _check(steps: int, warmup: int, op_runs: int, policy: str, time_limit: float | None) -> None:
-    """Refuse before the long work."""
-    if steps < 1 or warmup < 1 or op_runs < 1:
-        raise InputError(f"--steps, --warmup and --op-runs must be at least 1, not {steps}, {warmup} and {op_runs}")
-    find_policy(policy)
-    if time_limit is not None:
-        check_time_limit(time_limit)

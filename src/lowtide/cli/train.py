@@ -6,19 +6,16 @@ from typing import Annotated
 
 import typer
 
+from lowtide.cli.groups import grouped
 from lowtide.cli.options import (
     BatchSize,
-    Dropout,
+    Chosen,
     Force,
-    ImageSize,
-    LearningRate,
-    Model,
-    ModelSeed,
-    OptimizerName,
+    PlanningTime,
     PolicyName,
-    SeqLen,
     SwapDir,
-    check_time_limit,
+    at_least,
+    check_budget,
     output_file,
 )
 from lowtide.cli.output import tell_written, wide_console
@@ -27,7 +24,6 @@ from lowtide.errors import InputError
 from lowtide.extras import need
 from lowtide.files import results
 from lowtide.pages.report.inputs import PLAN_NAME, RUN_NAME
-from lowtide.planning.policies import policy as find_policy
 from lowtide.units import format_bytes, parse_bytes
 
 PNG_NAME = "memory.png"
@@ -38,6 +34,7 @@ Budget = Annotated[
         metavar="BYTES|60%",
         help="Device bytes at the peak of a step, parameters and optimizer state included: 4GiB, or a share of the "
         "unplanned peak. Without it the step is trained as it was captured.",
+        callback=check_budget,
     ),
 ]
 Compare = Annotated[bool, typer.Option("--compare", help="Train eagerly beside it, step by step; compare every bit.")]
@@ -61,15 +58,13 @@ Swap = Annotated[
 ]
 PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
 SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
-PlanningTime = Annotated[
-    float | None, typer.Option(metavar="S", help="Seconds of planning at most; about three steps where left out.")
-]
 
 
+@grouped()
 def train(
-    model: Model,
+    chosen: Chosen,
     batch_size: BatchSize = 8,
-    steps: Annotated[int, typer.Option(metavar="K", help="Training steps.")] = 5,
+    steps: Annotated[int, typer.Option(metavar="K", help="Training steps.", callback=at_least(1))] = 5,
     budget: Budget = None,
     policy: PolicyName = "optimal",
     compare: Compare = False,
@@ -81,12 +76,6 @@ def train(
     plan: PlanFrom = None,
     save_plan: SavePlan = None,
     time_limit: PlanningTime = None,
-    image_size: ImageSize = None,
-    seq_len: SeqLen = None,
-    dropout: Dropout = None,
-    optimizer: OptimizerName = "adam",
-    lr: LearningRate = 1e-3,
-    seed: ModelSeed = 0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME}, {PNG_NAME} and {PLAN_NAME}.")
     ] = None,
@@ -97,7 +86,7 @@ def train(
     Exit code 1 where --compare found a difference, 3 where the budget cannot be met, 2 where the input is wrong or
     memory ran out.
     """
-    _check(steps, budget, policy, plan, save_plan, time_limit, force=force)
+    _check(budget, plan, save_plan, time_limit, force=force)
     if swap != "off" and budget is None and plan is None:
         raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
@@ -113,19 +102,29 @@ def train(
         # torch takes a while to import: not before the options are known to be right.
         from lowtide.cli.train_loop import Wanted, train_loop
         from lowtide.device.limit import limit_memory, usual_device
-        from lowtide.models import ModelOptions, build, make_optimizer
         from lowtide.reporting.training_table import training_table
 
         device = usual_device()
         if limit is not None:
             limit_memory(limit, device)
-        training = build(model, batch_size, ModelOptions(image_size, seq_len, dropout), seed=seed)
-        made = make_optimizer(optimizer, training.model, lr)
+        training = chosen.build(batch_size)
+        made = chosen.make_optimizer(training)
         found = next(training.model.parameters()).device.type
         if limit is not None and found != device:
             limit_memory(limit, found)
         wanted = Wanted(
-            steps, seed, accumulate, clip_grad_norm, budget, policy, plan, time_limit, compare, limit, swap, swap_dir
+            steps,
+            chosen.seed,
+            accumulate,
+            clip_grad_norm,
+            budget,
+            policy,
+            plan,
+            time_limit,
+            compare,
+            limit,
+            swap,
+            swap_dir,
         )
         run, step = train_loop(training, made, wanted, console)
         if save_plan is not None:
@@ -145,28 +144,14 @@ def train(
 
 
 def _check(
-    steps: int,
-    budget: str | None,
-    policy: str,
-    plan: Path | None,
-    save_plan: Path | None,
-    time_limit: float | None,
-    *,
-    force: bool,
+    budget: str | None, plan: Path | None, save_plan: Path | None, time_limit: float | None, *, force: bool
 ) -> None:
     """Refuse before the long work."""
-    if steps < 1:
-        raise InputError(f"--steps must be at least 1, not {steps}")
-    find_policy(policy)
-    if budget is not None:
-        parse_bytes(budget, whole=1)
-        if plan is not None:
-            raise InputError("--plan has a budget of its own: leave out --budget, or plan anew without --plan")
-    elif plan is None and (save_plan is not None or time_limit is not None):
+    if budget is not None and plan is not None:
+        raise InputError("--plan has a budget of its own: leave out --budget, or plan anew without --plan")
+    if budget is None and plan is None and (save_plan is not None or time_limit is not None):
         option = "--save-plan" if save_plan is not None else "--time-limit"
         raise InputError(f"{option} is for planning, and without --budget nothing is planned: give one")
-    if time_limit is not None:
-        check_time_limit(time_limit)
     if save_plan is not None:
         output_file(save_plan, force=force)
 

@@ -140,7 +140,7 @@ class Case(Saved):
 
 
 def source_hash(model: str) -> str:
-    """Hash of the file in `path/to/file.py:function`, which tells whether the user's model has changed since it was
-    measured; empty for reference models, modules, and where there is no file."""
-    path = Path(model.rpartition(":")[0])
+    """Hash of the file in `path/to/file.py:function`, or of a config.json, which tells whether the user's model has
+    changed since it was measured; empty for models by name, modules, and where there is no file."""
+    path = Path(model if model.endswith(".json") else model.rpartition(":")[0])
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

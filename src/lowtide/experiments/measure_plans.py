@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from torch.optim import Optimizer
+
 from lowtide.device.arena import Layout, arena_for
 from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
@@ -14,7 +16,7 @@ from lowtide.device.swap import SwapSpace, Waited
 from lowtide.experiments.op_times import OpTimes
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
-from lowtide.models import ModelOptions, build, make_optimizer
+from lowtide.models.training import Training
 from lowtide.optimizer.update import Ledger
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.profiling.problem import Lanes
@@ -89,14 +91,10 @@ def budgets_left(measured: Profile, shares: Sequence[float]) -> list[int]:
     return [measured.resident_B + math.ceil(share * above) for share in shares]
 
 
-def captured(
-    model: str, batch_size: int, options: ModelOptions, *, optimizer: str, lr: float, seed: int
-) -> tuple[str, StepGraph, Callable[[], Any]]:
+def captured(training: Training, optimizer: Optimizer) -> tuple[str, StepGraph, Callable[[], Any]]:
     """Its name, its step, and the eager forward pass of the same model on the same batch."""
-    training = build(model, batch_size, options, seed=seed)
-    made = make_optimizer(optimizer, training.model, lr)
     loss = training.loss or model_loss
-    graph = capture(training.model, made, training.batch, training.loss)
+    graph = capture(training.model, optimizer, training.batch, training.loss)
     return training.name, graph, lambda: loss(training.model, training.batch)
 
 

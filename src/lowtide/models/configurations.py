@@ -1,4 +1,4 @@
-"""Models of transformers by name or by their own `config.json`, made for `torch.device("meta")`: no weights at all."""
+"""Models of transformers by name or by their own `config.json`, with random weights, or none on the meta device."""
 
 import json
 from pathlib import Path
@@ -108,8 +108,8 @@ def from_configuration(model: str, batch_size: int, options: ModelOptions) -> Tr
             raise InputError(f"--seq-len does not apply to {model}, which takes images: leave it out")
         size = options.image_size or config.image_size
         batch = {
-            "pixel_values": torch.ones(batch_size, getattr(config, "num_channels", 3), size, size),
-            "labels": torch.ones(batch_size, dtype=torch.int64),
+            "pixel_values": torch.randn(batch_size, getattr(config, "num_channels", 3), size, size),
+            "labels": torch.randint(config.num_labels, (batch_size,)),
         }
         return Training(name, kind(config), batch)
     if options.image_size is not None:
@@ -118,8 +118,9 @@ def from_configuration(model: str, batch_size: int, options: ModelOptions) -> Tr
     length = options.seq_len or min(most, 2048)
     if not 2 <= length <= most:
         raise InputError(f"{model} takes a --seq-len from 2 to {most}, not {length}")
-    tokens = torch.ones(batch_size, length, dtype=torch.int64)
-    labels = tokens.clone() if "CausalLM" in architecture or "LMHead" in architecture else tokens[:, 0].clone()
+    tokens = torch.randint(config.vocab_size, (batch_size, length))
+    causal = "CausalLM" in architecture or "LMHead" in architecture
+    labels = tokens.clone() if causal else torch.randint(config.num_labels, (batch_size,))
     return Training(name, kind(config), {"input_ids": tokens, "labels": labels})
 
 

@@ -74,7 +74,7 @@ class Edited:
         return [step for step, k in enumerate(ops) if k in ops[:step]]
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(st.data())
 def test_bytes_are_the_simulators_after_any_edits(data: st.DataObject) -> None:
     edited = Edited(data.draw(st.one_of(problems(), training_problems())))
