@@ -1,4 +1,4 @@
-"""Accelerate: compile the model before `prepare`, as its dynamo plugin knows a fixed list of backends."""
+"""Accelerate: `LowtidePlugin` in place of its TorchDynamoPlugin; gradients of two batches accumulate."""
 
 import sys
 
@@ -6,17 +6,19 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from lowtide import LowtidePlugin
 
-def train(how: str | None, budget: str = "6MiB", steps: int = 6) -> list[float]:
-    """The losses, with the backend called `how`; gradients of two batches accumulate."""
+
+def train(budget: int | str | None, steps: int = 6) -> list[float]:
+    """The losses; without a budget nothing is compiled."""
     torch.manual_seed(0)
     sizes = [(3, 16), (16, 16), (16, 16), (16, 16)]
     blocks = [nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU()) for i, o in sizes]
     model = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(16, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    compiled = torch.compile(model, backend=how, options={"budget": budget} if how == "lowtide" else None)
-    model, optimizer = accelerator.prepare(compiled, optimizer)
+    plugin = None if budget is None else LowtidePlugin(budget=budget)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dynamo_plugin=plugin)
+    model, optimizer = accelerator.prepare(model, optimizer)
     loss_of = nn.CrossEntropyLoss()
     losses = []
     for _ in range(steps):
@@ -31,4 +33,4 @@ def train(how: str | None, budget: str = "6MiB", steps: int = 6) -> list[float]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"losses {train('lowtide')}\n")
+    sys.stdout.write(f"losses {train('6MiB')}\n")

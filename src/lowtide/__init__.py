@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lowtide.fitting.fit import fit as fit
     from lowtide.fitting.record import Fit as Fit
     from lowtide.graph.step_graph import StepGraph as StepGraph
+    from lowtide.integrations.accelerate import LowtidePlugin as LowtidePlugin
+    from lowtide.integrations.planned_trainer import LowtideTrainer as LowtideTrainer
     from lowtide.integrations.trainer import LowtideCallback as LowtideCallback
     from lowtide.planning.policies import BudgetInfeasible as BudgetInfeasible
     from lowtide.profiling.profile import profile as profile
@@ -38,6 +40,8 @@ _PUBLIC = {
     "InputError": "lowtide.errors",
     "LowtideCallback": "lowtide.integrations.trainer",
     "LowtideError": "lowtide.errors",
+    "LowtidePlugin": "lowtide.integrations.accelerate",
+    "LowtideTrainer": "lowtide.integrations.planned_trainer",
     "MissingExtra": "lowtide.errors",
     "PlanMismatch": "lowtide.errors",
     "Profile": "lowtide.records.profile",
@@ -63,6 +67,8 @@ __all__ = [
     "InputError",
     "LowtideCallback",
     "LowtideError",
+    "LowtidePlugin",
+    "LowtideTrainer",
     "MissingExtra",
     "PlanMismatch",
     "Profile",

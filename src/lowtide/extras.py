@@ -7,6 +7,8 @@ from lowtide.errors import MissingExtra
 EXTRAS = {
     "models": {"transformers": "transformers"},
     "trainer": {"transformers": "transformers", "accelerate": "accelerate"},
+    "accelerate": {"accelerate": "accelerate"},
+    "lightning": {"lightning": "lightning"},
     "reports": {"matplotlib": "matplotlib", "PIL": "pillow", "jinja2": "jinja2"},
 }
 """The packages of each extra: imported as, installed as."""

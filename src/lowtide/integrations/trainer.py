@@ -1,11 +1,13 @@
 """`LowtideCallback`: Hugging Face's Trainer inside a budget."""
 
+import sys
 from typing import Any
 
 from lowtide.compiling.backend import backend
-from lowtide.compiling.loop import Loop, loops
+from lowtide.compiling.loop import Loop
 from lowtide.errors import InputError
 from lowtide.extras import need
+from lowtide.integrations.peaks import Peaks, sentence
 
 need("trainer", "LowtideCallback")
 from transformers import TrainerCallback  # noqa: E402  # behind the sentence that says what is missing
@@ -19,8 +21,7 @@ class LowtideCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, budget: int | str, **options: Any) -> None:
-        self.options = {"budget": budget, **options}
-        self._reported: tuple[int | None, int | None] = (None, None)
+        self._peaks = Peaks({"budget": budget, **options})
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
         """Compile the model in place."""
@@ -28,18 +29,15 @@ class LowtideCallback(TrainerCallback):  # type: ignore[misc]
             raise InputError(
                 "the model is compiled already: leave out torch_compile=True, LowtideCallback compiles it itself"
             )
-        model.compile(backend=backend, options=self.options)
+        model.compile(backend=backend, dynamic=False, options=self._peaks.options)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        """Note predicted and measured peak where they are new."""
-        loop = self.loop
-        if loop is None or loop.measured_peak is None:
-            return
-        found = (loop.predicted_peak, loop.measured_peak)
-        if found != self._reported:
-            self._reported = found
-            entry = {"lowtide_predicted_peak_B": found[0], "lowtide_measured_peak_B": found[1]}
-            state.log_history.append({**entry, "epoch": state.epoch, "step": state.global_step})
+        """Note the peaks where they are new, and say it."""
+        news = self._peaks.news()
+        if news:
+            state.log_history.append({**news, "epoch": state.epoch, "step": state.global_step})
+            if state.is_local_process_zero:
+                sys.stdout.write(f"{sentence(news)}\n")
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
         """The model is the user's again."""
@@ -47,5 +45,5 @@ class LowtideCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def loop(self) -> Loop | None:
-        """The newest loop with a budget: what is planned, predicted and measured."""
-        return next((loop for loop in reversed(loops.values()) if loop.graphs()), None)
+        """What is planned, predicted and measured; None before the first step."""
+        return self._peaks.loop

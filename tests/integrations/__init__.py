@@ -1,0 +1,1 @@
+"""lowtide inside of frameworks."""
