@@ -275,6 +275,11 @@ class TrainStep:
         return self._graph
 
     @property
+    def is_planned(self) -> bool:
+        """Has the plan of the newest batch form been made? Else its first steps are being measured."""
+        return self._newest.guess is None
+
+    @property
     def profile(self) -> Profile | None:
         """What was measured for planning; None where a saved plan was used or no budget was given."""
         self._plan_now()
