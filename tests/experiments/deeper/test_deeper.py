@@ -17,7 +17,7 @@ def test_record_and_files(tmp_path: Path) -> None:
     found.save(tmp_path / "deeper.json")
     assert Deeper.load(tmp_path / "deeper.json") == found
     write_depths(tmp_path / "deeper.csv", found)
-    rows = list(csv.DictReader((tmp_path / "deeper.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "deeper.csv").read_text().splitlines()))
     assert [row["ops"] for row in rows] == ["1200", "2400"]
     draw_depths(tmp_path / "deeper.png", found)
     assert (tmp_path / "deeper.png").read_bytes().startswith(b"\x89PNG")
