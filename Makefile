@@ -7,6 +7,7 @@
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    captured steps against eager ones
 # make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
+# make bench-deeper    capture, measure and plan of GPT-2 with 12 to 96 layers
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-process   memory, page faults and time: eager, warm eager, captured, checkpointed, compiled, planned at three budgets
 # make bench-swap      recompute only, swap only and both at four budgets
@@ -18,7 +19,7 @@ PEERS := checkpoint, checkpoint every second, compile aot 0.5
 ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap
 
-.PHONY: bench-startup docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-planner clean
+.PHONY: bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-planner clean
 
 setup: $(STAMP)
 
@@ -119,6 +120,9 @@ bench-capture: setup
 bench-startup: setup
 	$(BIN)/lowtide bench startup resnet152 --batch-size 4 --budget 75% --force --out reports/startup/resnet152
 	$(BIN)/lowtide bench startup bert-base --batch-size 8 --budget 80% --force --out reports/startup/bert-base
+
+bench-deeper: setup
+	$(BIN)/lowtide bench deeper --layers 12,24,48,96 --force --out reports/deeper
 
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152

@@ -104,7 +104,9 @@ def test_stages_are_logged_and_the_step_says_what_it_is(caplog: pytest.LogCaptur
     case = deep_convnet()
     ours, _ = setting(case)
     with caplog.at_level(logging.INFO, "lowtide"):
-        step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "75%", time_limit=1)
+        step = lowtide.train_step(
+            ours.model, ours.optimizer, case.batch, case.loss, "75%", time_limit=1, measure="before"
+        )
     said = [record.message for record in caplog.records]
     for stage in ("capture: ", "provisional plan: ", "measure: ", "plan: ", "rewrite: "):
         assert sum(line.startswith(stage) for line in said) == 1, said

@@ -396,7 +396,7 @@ class TestRealLoops:
         case = deep_convnet()
         optimizer = torch.optim.Adam(case.model.parameters(), fused=True)
         step = lowtide.train_step(case.model, optimizer, case.batch, case.loss, "80%", time_limit=1)
-        for _ in range(3):
+        for _ in range(5):
             step(case.batch)
         gc.collect()
         shim = load_shim() if compiler() else None

@@ -61,7 +61,9 @@ def made(
     **options: Any,
 ) -> TrainStep:
     """A step; the planner's time does not matter here."""
-    return lowtide.train_step(model, make(model), batch, squares, budget, time_limit=1, progress=False, **options)
+    return lowtide.train_step(
+        model, make(model), batch, squares, budget, time_limit=1, progress=False, measure="before", **options
+    )
 
 
 def floor_of(model: nn.Module, batch: Tensor, **options: Any) -> int:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
+from lowtide.cli.bench_deeper import deeper
 from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
@@ -34,6 +35,7 @@ app.command("capture")(capture)
 app.command("budgets")(budgets)
 app.command("process")(process)
 app.command("startup")(startup)
+app.command("deeper")(deeper)
 app.command("swap")(swap)
 
 

@@ -51,7 +51,8 @@ def startup(
     each = found.eager_step_s
     table = Table("", "seconds", "eager steps", title=f"{found.model}: until a step is planned", box=None)
     stages = {stage.name: stage.seconds for stage in found.stages}
-    for name, seconds in (stages | {"all: one call of train_step": found.whole_s}).items():
+    whole = f"all, beyond {found.meanwhile} steps that were trained meanwhile"
+    for name, seconds in (stages | {whole: found.whole_s, "until the first loss": found.first_loss_s}).items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / each:.1f}")
     spread = f"{min(found.eager_s):.2f} s to {max(found.eager_s):.2f} s"
     table.add_row(f"eager step, median of {steps}", f"{each:.2f}", spread)

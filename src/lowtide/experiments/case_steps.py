@@ -101,6 +101,7 @@ class WithPlan(CaseSteps):
             policy=policy,
             time_limit=time_limit,
             progress=False,
+            measure="before",
             sentinel=False,  # only the step itself is timed
         )
 

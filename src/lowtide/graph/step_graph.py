@@ -92,7 +92,14 @@ class StepGraph:
     def run(self, batch: Sequence[Tensor], ledger: Ledger) -> Any:
         """The step on the tensors of a batch; `ledger` says afterwards, or after an exception, what has moved."""
         with below_autograd():
-            loss, *rest = self.program.run([*self.residents, *batch], ledger)
+            outputs = self.program.run([*self.residents, *batch], ledger)
+        return self.returned(outputs, ledger)
+
+    def returned(self, outputs: list[Any], ledger: Ledger) -> Any:
+        """What the user gets, of the program's `outputs`, which are emptied; gradients that nothing moves are put where
+        they belong."""
+        loss, *rest = outputs
+        outputs.clear()
         loose = [rest.pop() for _ in self.loose][::-1]
         for parameter, gradient in zip(self.loose, loose, strict=True):
             if self.ending.micro is Micro.FIRST:

@@ -1,10 +1,11 @@
 """What an aten op does besides computing: which arguments it writes, whether it draws random numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
@@ -68,8 +69,36 @@ def repeated_arguments(
     )
 
 
-def in_place_form(op: OpOverload) -> OpOverload:
+def _select_scatter_(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    x.select(dim, index).copy_(src)
+    return x
+
+
+def _slice_scatter_(
+    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    aten.slice.Tensor(x, dim, start, end, step).copy_(src)
+    return x
+
+
+def _diagonal_scatter_(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    x.diagonal(offset, dim1, dim2).copy_(src)
+    return x
+
+
+SCATTERS: dict[OpOverload, Callable[..., Tensor]] = {
+    aten.select_scatter.default: _select_scatter_,
+    aten.slice_scatter.default: _slice_scatter_,
+    aten.diagonal_scatter.default: _diagonal_scatter_,
+}
+"""What becomes of a write through a view: a copy of all bytes, some of them new. In place they are written as eager
+does."""
+
+
+def in_place_form(op: OpOverload) -> Callable[..., Any]:
     """`aten.add_.Tensor` for `aten.add.Tensor`."""
+    if op in SCATTERS:
+        return SCATTERS[op]
     packet = getattr(aten, op._schema.name.removeprefix("aten::") + "_")
     form = getattr(packet, op._overloadname or "default")
     assert isinstance(form, OpOverload)

@@ -117,6 +117,8 @@ class Ledger:
     """The loss that eager computes, or how it failed, where that is to be compared before anything moves."""
     seen: Callable[[Sequence[Tensor], Sequence[Tensor]], None] | None = None
     """Takes parameters and their gradients instead of the optimizer: nothing moves."""
+    around: Callable[[Callable[[], object]], None] | None = None
+    """Calls each `optimizer.step()`, to measure it."""
     _group: dict[int, int] = field(default_factory=dict)
 
     def loss_is(self, loss: Tensor) -> None:
@@ -131,7 +133,10 @@ class Ledger:
     def step(self) -> None:
         """One `optimizer.step()`."""
         assert self.optimizer is not None, "a step without an optimizer has no updates"
-        self.optimizer.step()
+        if self.around is None:
+            self.optimizer.step()
+        else:
+            self.around(self.optimizer.step)
 
     @contextmanager
     def only(self, parameters: Sequence[Tensor]) -> Iterator[None]:

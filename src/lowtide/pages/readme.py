@@ -172,9 +172,9 @@ def sweep_table(folder: Path) -> str:
 
 
 _STARTUP_HEAD = (
-    "| | until a step is planned | in eager steps | guards, of a step | the sentinel's forward, of a step "
-    "| other shapes | all of them, in eager steps |",
-    "|---|---|---|---|---|---|---|",
+    "| | until a step is planned | in eager steps | until the first loss, in eager steps | guards, of a step "
+    "| the sentinel's forward, of a step | other shapes | all of them, in eager steps |",
+    "|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -186,7 +186,7 @@ def startup_table(folder: Path) -> str:
         each = found.eager_step_s
         rows.append(
             f"| {found.model}, {found.budget} | {found.whole_s:.0f} s | {found.whole_s / each:.1f} "
-            f"| {median(found.guards_s) / each:.2%} | {found.sentinel_s / each:.2f} "
+            f"| {found.first_loss_s / each:.1f} | {median(found.guards_s) / each:.2%} | {found.sentinel_s / each:.2f} "
             f"| {len(found.shapes)} | {found.shapes_s / each:.1f} |"
         )
     return "\n".join([*_STARTUP_HEAD, *rows])

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import torch
 
-from lowtide.device.clock import clock_for, total_memory
-from lowtide.device.meter import meter_for
+from lowtide.device.clock import Clock, clock_for, total_memory
+from lowtide.device.meter import Meter, meter_for
 from lowtide.device.swap import measure_copies, open_space, usual_tier
 from lowtide.errors import InputError
 from lowtide.graph.liveness import live_bytes
@@ -26,7 +27,6 @@ from lowtide.profiling.runs import (
     no_collection,
     run_op_by_op,
     run_plain,
-    run_to_learn,
     state_bytes,
 )
 from lowtide.profiling.untouched import untouched
@@ -69,22 +69,42 @@ def profile(
         if progress is not None:
             progress(done, total, what)
 
-    measured: list[OpByOp] = []
-    plain = []
+    seen = Runs(Learned(), {})
     with no_collection(), untouched(graph, tensors):
         if not quick:
             run_plain(runner, tensors, clock, meter)  # a fresh optimizer makes its state here, and never again
-        learned = run_to_learn(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
-        state = state_bytes(graph)
-        for _ in range(warmup - 1):
-            run_op_by_op(runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"))
+        for number in range(warmup):
+            learned = None if number else seen.learned
+            run_op_by_op(
+                runner, tensors, clock, meter, lambda op: tick(f"warm-up: {op.phase}"), learned=learned, inside=True
+            )
+        seen.state = state_bytes(graph)
         for number in range(1, runs + 1):
             label = f"run {number} of {runs}"
-            measured.append(
+            seen.measured.append(
                 run_op_by_op(runner, tensors, clock, meter, lambda op, label=label: tick(f"{label}: {op.phase}"))  # type: ignore[misc]
             )
             if through is None and (not quick or number == runs):
-                plain.append(run_plain(graph, tensors, clock, meter))
+                seen.plain.append(run_plain(graph, tensors, clock, meter))
+    return profile_of(graph, seen, through, clock, meter, warmup=warmup, quick=quick)
+
+
+@dataclass
+class Runs:
+    """What was seen of a step: of its ops one by one, and of the whole."""
+
+    learned: Learned
+    state: dict[str, int]
+    """Bytes of the optimizer's state when it is there."""
+    measured: list[OpByOp] = field(default_factory=list)
+    plain: list[PlainRun] = field(default_factory=list)
+
+
+def profile_of(
+    graph: StepGraph, seen: Runs, through: StepGraph | None, clock: Clock, meter: Meter, *, warmup: int, quick: bool
+) -> Profile:
+    """The record of runs of `graph`, or of `through`, which is `graph` rewritten."""
+    learned, measured, plain, state = seen.learned, seen.measured, seen.plain, seen.state
     if through is not None:
         learned, measured = as_captured(graph, through, learned, measured)
     known = {storage.name for storage in graph.storages if storage.role is Role.OPTIMIZER_STATE}
@@ -113,7 +133,7 @@ def profile(
         torch=str(torch.__version__),
         threads=torch.get_num_threads(),
         warmup=warmup,
-        runs=runs,
+        runs=len(measured),
         step_ms=median(run.time for run in plain) if plain else sum(times),
         step_spread_ms=max(run.time for run in plain) - min(run.time for run in plain) if plain else 0.0,
         step_peak_B=resident + max(run.peak for run in plain) if plain else max(op.peak_mem_B for op in ops),

@@ -4,10 +4,10 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
-from torch import Tensor
-from torch.optim import Optimizer
+from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from lowtide.device.clock import Clock
@@ -33,6 +33,8 @@ class OpByOp:
 
     times: list[float] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    peak: int = 0
+    """The most bytes taken at once, of a run that trains."""
 
 
 @dataclass
@@ -41,8 +43,6 @@ class Learned:
 
     bytes: dict[int, int] = field(default_factory=dict)
     inner: dict[int, tuple[InnerOp, ...]] = field(default_factory=dict)
-    pointers: dict[int, int] = field(default_factory=dict)
-    """Where each storage lies that is alive at the moment."""
 
 
 @contextmanager
@@ -55,59 +55,93 @@ def no_collection() -> Iterator[None]:
 
 
 def run_op_by_op(
-    graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick, space: Space | None = None
+    graph: StepGraph,
+    batch: Sequence[Tensor],
+    clock: Clock,
+    meter: Meter,
+    tick: Tick,
+    space: Space | None = None,
+    *,
+    learned: Learned | None = None,
+    inside: bool = False,
 ) -> OpByOp:
-    """One iteration, an op at a time; values die exactly where they die in the program. Swaps go to `space`."""
-    measured = OpByOp()
-    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, _keep(graph), space=space)
+    """One iteration, an op at a time; values die exactly where they die in the program. Swaps go to `space`.
+
+    `learned` is told what real tensors say of storages, and what the trace says is held against that. With `inside` it
+    also gets the aten ops of updates, and this run is not good for a measurement.
+    """
+    with no_collection():
+        ledger = Ledger(graph.optimizer, _keep(graph), space=space)
+        return _op_by_op(graph, batch, clock, meter, tick, ledger, learned, inside=inside)[0]
+
+
+def train_op_by_op(
+    graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, ledger: Ledger, learned: Learned | None
+) -> tuple[OpByOp, list[Any]]:
+    """The same as a step of training, with what the program would give back."""
+    with collector_waits():
+        return _op_by_op(graph, batch, clock, meter, lambda _: None, ledger, learned, whole=True)
+
+
+def _op_by_op(
+    graph: StepGraph,
+    batch: Sequence[Tensor],
+    clock: Clock,
+    meter: Meter,
+    tick: Tick,
+    ledger: Ledger,
+    learned: Learned | None,
+    *,
+    inside: bool = False,
+    whole: bool = False,
+) -> tuple[OpByOp, list[Any]]:
+    """`whole` also measures what is taken at once, which is another look at the meter for each op."""
+    measured, held = OpByOp(), 0
+    values = _inputs(graph, batch)
+    check = None if learned is None else _StorageCheck(graph, batch, learned)
     output = next(node for node in graph.graph.nodes if node.op == "output")
-    with no_collection(), below_autograd():
+    results: list[Any] = list(output.args[0])
+    with below_autograd():
+        if whole:
+            meter.start()
         for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
             set_grad_mode(graph.grad_mode(op))
             function, args, kwargs = prepare(op, values, ledger)
+            if whole:
+                held += meter.stop().net
             meter.start()
             clock.start()
-            made = function(*args, **kwargs)
-            measured.times.append(clock.stop())
-            measured.taken.append(meter.stop())
-            del args, kwargs
-            store(op, made, values)
-            del made
-            for name in dead:
-                del values[name]
-            tick(op)
-    return measured
-
-
-def run_to_learn(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, tick: Tick) -> Learned:
-    """A first run, thrown away as a measurement, that checks what the trace says of storages against real tensors."""
-    learned = Learned()
-    values, ledger = _inputs(graph, batch), Ledger(graph.optimizer, _keep(graph))
-    owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
-    ending: dict[int, list[int]] = {}
-    for storage, life in graph.lifetimes.items():
-        ending.setdefault(life.last, []).append(storage)
-    output = next(node for node in graph.graph.nodes if node.op == "output")
-    with no_collection(), below_autograd():
-        for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
-            set_grad_mode(graph.grad_mode(op))
-            function, args, kwargs = prepare(op, values, ledger)
-            if op.node.target is update:
+            if inside and learned is not None and op.node.target is update:
                 with as_the_user(), InnerOps(clock, meter) as inner:
                     made = function(*args, **kwargs)
                 learned.inner[op.rank] = inner.records()
             else:
                 made = function(*args, **kwargs)
-                _check(op, made, owner, learned)
+            measured.times.append(clock.stop())
+            taken = meter.stop()
+            measured.taken.append(taken)
+            if whole:
+                measured.peak = max(measured.peak, held + taken.peak)
+                held += taken.net
+                meter.start()
+            if check is not None and op.node.target is not update:
+                check.made(op, made)
             del args, kwargs
             store(op, made, values)
             del made
+            if results[0] in (op.node, *op.items):
+                ledger.loss_is(values[results[0].name])
             for name in dead:
                 del values[name]
-            for storage in ending.get(op.rank, ()):
-                owner.pop(learned.pointers.pop(storage, 0), None)
+            if check is not None:
+                check.over(op)
             tick(op)
-    return learned
+    return measured, [values[x.name] if isinstance(x, fx.Node) else x for x in results] if whole else []
+
+
+def failing_op(frame: FrameType) -> Op | None:
+    """The op at which a run op by op stands, if `frame` is of one."""
+    return frame.f_locals.get("op") if frame.f_code is _op_by_op.__code__ else None
 
 
 def as_captured(
@@ -138,24 +172,23 @@ def state_bytes(graph: StepGraph) -> dict[str, int]:
     }
 
 
-class _Weighed(Ledger):
+class _Weighed:
     """The optimizer in a plain run: notes how many bytes each of its steps takes, a whole run of updates at a time.
 
     A for-loop holds the temporaries of one parameter until those of the next are there, so a step takes more than
     the largest of its updates would alone.
     """
 
-    def __init__(self, optimizer: Optimizer | None, keep: Kept | None, meter: Meter) -> None:
-        super().__init__(optimizer, keep)
+    def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._base = 0
         self._peak = 0
         self.steps: list[int] = []
 
-    def step(self) -> None:
+    def __call__(self, step: Callable[[], object]) -> None:
         """One `optimizer.step()`."""
         self._note()
-        super().step()
+        step()
         self.steps.append(self._note().peak)
 
     def _note(self) -> Taken:
@@ -184,16 +217,23 @@ class PlainRun:
 
 def run_plain(graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter) -> PlainRun:
     """One iteration of the program as it is."""
+    with no_collection():
+        return train_plain(graph, batch, clock, meter, Ledger(graph.optimizer, _keep(graph)))[0]
+
+
+def train_plain(
+    graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, ledger: Ledger
+) -> tuple[PlainRun, list[Any]]:
+    """The same as a step of training, with what the program gives back."""
     inputs = [*graph.residents, *batch]
-    weighed = _Weighed(graph.optimizer, _keep(graph), meter)
-    with no_collection(), below_autograd():
+    ledger.around = weighed = _Weighed(meter)
+    with collector_waits(), below_autograd():
         meter.start()
         clock.start()
-        out = graph.program.run(inputs, weighed)
+        outputs = graph.program.run(inputs, ledger)
         time = clock.stop()
         peak = weighed.total()
-    del out
-    return PlainRun(time, peak, tuple(weighed.steps))
+    return PlainRun(time, peak, tuple(weighed.steps)), outputs
 
 
 def _keep(graph: StepGraph) -> Kept | None:
@@ -214,27 +254,44 @@ def _residents(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[tuple[Tens
         yield tensor, seen.setdefault(key, len(seen))
 
 
-def _check(op: Op, made: Any, owner: dict[int, int], learned: Learned) -> None:
-    """Note how large the outputs of `op` really are (oneDNN's LSTM has one of unknown size), and where they live."""
-    tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, Tensor)]
-    picked = [made[item.args[1]] for item in op.items] if op.items else tensors
-    traced = [x for node in op.items or (op.node,) for x in tree_leaves(node.meta.get("val")) if isinstance(x, Tensor)]
-    for tensor, value in zip(picked, traced, strict=False):
-        _check_strides(op, tensor, value)
-    for tensor, expected in zip(picked, op.outputs, strict=True):
-        storage = tensor.untyped_storage()
-        pointer = storage.data_ptr()
-        if pointer == 0:
-            continue
-        known = owner.setdefault(pointer, expected.storage)
-        if known != expected.storage:
-            raise ProfileError(
-                f"{op.op} ({op.module}, {op.source}) shares memory differently than its meta function says: "
-                "its storages cannot be planned; report this to torch"
-            )
-        if expected.storage in op.makes:
-            learned.bytes[expected.storage] = storage.nbytes()
-            learned.pointers[expected.storage] = pointer
+class _StorageCheck:
+    """What the trace says of storages, held against real tensors while a step runs."""
+
+    def __init__(self, graph: StepGraph, batch: Sequence[Tensor], learned: Learned) -> None:
+        self._learned = learned
+        self._owner = {x.untyped_storage().data_ptr(): s for x, s in _residents(graph, batch)}
+        self._pointers: dict[int, int] = {}
+        """Where each storage lies that is alive at the moment."""
+        self._ending: dict[int, list[int]] = {}
+        for storage, life in graph.lifetimes.items():
+            self._ending.setdefault(life.last, []).append(storage)
+
+    def made(self, op: Op, made: Any) -> None:
+        """Note how large the outputs of `op` really are (oneDNN's LSTM has one of unknown size), and where they lie."""
+        tensors = [x for x in (made if isinstance(made, tuple | list) else [made]) if isinstance(x, Tensor)]
+        picked = [made[item.args[1]] for item in op.items] if op.items else tensors
+        values = (x for node in op.items or (op.node,) for x in tree_leaves(node.meta.get("val")))
+        for tensor, value in zip(picked, (x for x in values if isinstance(x, Tensor)), strict=False):
+            _check_strides(op, tensor, value)
+        for tensor, expected in zip(picked, op.outputs, strict=True):
+            storage = tensor.untyped_storage()
+            pointer = storage.data_ptr()
+            if pointer == 0:
+                continue
+            known = self._owner.setdefault(pointer, expected.storage)
+            if known != expected.storage:
+                raise ProfileError(
+                    f"{op.op} ({op.module}, {op.source}) shares memory differently than its meta function says: "
+                    "its storages cannot be planned; report this to torch"
+                )
+            if expected.storage in op.makes:
+                self._learned.bytes[expected.storage] = storage.nbytes()
+                self._pointers[expected.storage] = pointer
+
+    def over(self, op: Op) -> None:
+        """What lives no longer than `op` is gone."""
+        for storage in self._ending.get(op.rank, ()):
+            self._owner.pop(self._pointers.pop(storage, 0), None)
 
 
 def _check_strides(op: Op, tensor: Tensor, traced: Tensor) -> None:

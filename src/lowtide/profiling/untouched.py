@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.replay import generator_of
 from lowtide.optimizer.torch_optimizers import step_hooks
 
 _DICTS = (dict, OrderedDict, defaultdict)
@@ -25,24 +26,47 @@ _LISTS = (list, deque)
 @contextmanager
 def untouched(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[None]:
     """Run the block, then restore bit for bit what a step changes; some overwrite their `batch`."""
-    optimizer = graph.optimizer
-    held = _Held([optimizer, *graph.residents, *batch])
-    gradients = [(p, p.grad) for p in held.tensors if p.is_leaf]
-    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in held.tensors if t.layout is torch.strided}
-    devices = [graph.device] if graph.device.type == "cuda" else []
-    with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
-        saved = [_put_aside(data, file) for data in storages.values()]
-        for parameter, _ in gradients:
-            parameter.grad = None
-        try:
-            yield
-        finally:
-            file.seek(0)
-            for data, host in zip(storages.values(), saved, strict=True):
-                _bring_back(data, host, file)
-            held.put_back()
-            for parameter, gradient in gradients:
-                parameter.grad = gradient
+    aside = PutAside(graph, batch)
+    try:
+        with _without_hooks(graph.optimizer):
+            for parameter in aside.leaves:
+                parameter.grad = None
+            try:
+                yield
+            finally:
+                aside.put_back()
+    finally:
+        aside.close()
+
+
+class PutAside:
+    """What a step changes, as it is now: parameters, buffers, optimizer, gradients, generators, the batch."""
+
+    def __init__(self, graph: StepGraph, batch: Sequence[Tensor]) -> None:
+        self._held = _Held([graph.optimizer, *graph.residents, *batch])
+        self.leaves = [tensor for tensor in self._held.tensors if tensor.is_leaf]
+        self._gradients = [(p, p.grad) for p in self.leaves]
+        storages = {t.untyped_storage()._cdata: bytes_of(t) for t in self._held.tensors if t.layout is torch.strided}
+        self._storages = list(storages.values())
+        devices = {torch.device("cpu"), graph.device}
+        self._random = [(generator, generator.get_state()) for generator in map(generator_of, devices)]
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._saved = [_put_aside(data, self._file) for data in self._storages]
+
+    def put_back(self) -> None:
+        """All of it, bit for bit."""
+        self._file.seek(0)
+        for data, host in zip(self._storages, self._saved, strict=True):
+            _bring_back(data, host, self._file)
+        self._held.put_back()
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        for generator, state in self._random:
+            generator.set_state(state)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
 
 
 class _Held:

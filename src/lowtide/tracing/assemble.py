@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from lowtide.graph.ops import Op, Storage, TensorMade
-from lowtide.kernels.effects import can_repeat, is_random, written_arguments
+from lowtide.kernels.effects import SCATTERS, can_repeat, is_random, written_arguments
 from lowtide.optimizer.update import expected_state, update
 from lowtide.records.vocabulary import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
@@ -240,7 +240,8 @@ def _with_overwriting(graph: fx.Graph, ops: list[Op], storages: _Storages) -> li
         origin: Origin = op.node.meta[ORIGIN]
         if origin.in_place and len(op.makes) == 1 and not op.is_effect and isinstance(op.node.target, OpOverload):
             first = op.node.args[0] if op.node.args else None
-            if isinstance(first, fx.Node) and str(op.node.target) == origin.in_place.replace("_.", ".", 1):
+            pure = str(op.node.target) == origin.in_place.replace("_.", ".", 1)
+            if isinstance(first, fx.Node) and (pure or op.node.target in SCATTERS):
                 (storage,) = storages.of_node(first)
                 info = storages.found[storage]
                 mine = not info.resident and storage not in kept and last[storage] == op.rank

@@ -4,6 +4,7 @@ from lowtide.graph.ops import Op
 from lowtide.graph.program import FILE_NAME
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger
+from lowtide.profiling.runs import failing_op
 
 _NAMED = 5
 
@@ -35,10 +36,13 @@ def describe_failure(
 
 
 def failed_op(graph: StepGraph, error: BaseException) -> Op | None:
-    """The op whose line in the program raised."""
+    """The op whose line in the program raised, or at which a run op by op stood."""
     trace = error.__traceback__
     line = None
     while trace is not None:
+        op = failing_op(trace.tb_frame)
+        if op is not None:
+            return op
         if trace.tb_frame.f_code.co_filename == FILE_NAME:
             line = trace.tb_lineno
         trace = trace.tb_next

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from lowtide.tracing.loss import Loss
 from lowtide.tracing.refusals import refuse_arrays
 from lowtide.training.identity import identity
 from lowtide.training.options import Options
-from lowtide.training.pipeline import StageTimes, plan_alike, plan_steps
+from lowtide.training.pipeline import Guess, StageTimes, guess_steps, plan_alike, plan_steps
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, in_notebook, progress_bar
@@ -80,7 +80,8 @@ class Forms:
             if mismatch is None:
                 self._refuse_midway(prepared, why, midway=midway)
                 self.newest = self._improved(prepared, batch, midway=midway)
-                self.remembered = [*(p for p in self.remembered if p is not prepared), self.newest]
+                others = [p for p in self.remembered if p is not prepared and p is not self.newest]
+                self.remembered = [*others, self.newest]
                 return self.newest
             why = why or mismatch
         assert why is not None
@@ -98,8 +99,10 @@ class Forms:
         return prepared
 
     def _improved(self, prepared: Prepared, batch: Any, *, midway: bool) -> Prepared:
-        """`prepared`, or what measuring and planning make of it once its plans, which were taken over, have cost as
-        much as that will take."""
+        """`prepared`, or what planning makes of it: when enough of its steps are measured, or, where its plans were
+        taken over, when these have cost as much as measuring and planning will take."""
+        if prepared.guess is not None and prepared.guess.is_measured:
+            return self.planned(prepared)
         if not prepared.taken_over or midway or prepared.lost <= self.planning_seconds:
             return prepared
         log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
@@ -151,30 +154,68 @@ class Forms:
         return traced
 
     def _make(self, batch: Any, saved: Path | None, why: Change | None = None, *, alike: bool = True) -> Prepared:
-        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such."""
-        with progress_bar() if self._shows_progress() else nullcontext(Progress()) as bar:
+        """Capture and plan; from the file `saved` at the start, later by plans `alike` where there are such.
+
+        What is to be measured is not planned yet, unless it shall be at once.
+        """
+        with self._bar() as bar:
             bar.say("capture")
             times = self.times = StageTimes()
-            traced = self._trace(batch, why)
+            traced = replace(self._trace(batch, why), example=None)  # the batch must not stay alive
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
             graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
             times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
             prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
-            if prepared is None:
-                steps, source = plan_steps(
-                    traced, graphs, replace(self.options, budget=self._budget), self.swap, bar, times
-                )
-                prepared = Prepared.of(traced, now, steps, source)
-                self.planning_seconds = sum(times.seconds.values())
-                del traced, graphs, steps, source
-                if prepared.plans[0].unplanned_peak >= GIVEN_BACK:
-                    give_back()  # what planning and measuring took
+            if prepared is not None:
+                return self._ready(prepared)
+            guess = guess_steps(traced, graphs, batch, self._wanted, bar, times)
+            prepared = Prepared.of(traced, now, guess.steps, None, guess=guess)
+            if alike and guess.can_train and self.options.measure == "training":
+                return prepared
+            return self._planned(prepared, guess, bar)
+
+    def planned(self, prepared: Prepared) -> Prepared:
+        """`prepared`, with its plans made now where they were not: of what was measured so far."""
+        with self._bar() as bar:
+            self.times.go_on()
+            return self._put_in(prepared, bar)
+
+    def _put_in(self, prepared: Prepared, bar: Progress) -> Prepared:
+        if prepared.guess is None:
+            return prepared
+        done = self._planned(prepared, prepared.guess, bar)
+        self.remembered = [done if p is prepared else p for p in self.remembered]
+        if self.newest is prepared:
+            self.newest = done
+        return done
+
+    def _planned(self, prepared: Prepared, guess: Guess, bar: Progress) -> Prepared:
+        steps, source = plan_steps(guess, self._wanted, self.swap, bar, self.times)
+        self.planning_seconds = sum(self.times.seconds.values())
+        done = self._ready(prepared.planned(steps, source))
+        prepared.guess = None
+        del steps, source, guess
+        if done.plans[0].unplanned_peak >= GIVEN_BACK:
+            give_back()  # what planning and measuring took
+        return done
+
+    def _ready(self, prepared: Prepared) -> Prepared:
+        """Room is made for what its plans send away."""
         if prepared.plans:
             self._budget = prepared.plans[0].budget
             if not any(plan.rewritten for plan in prepared.plans):
                 log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
             self._make_room(prepared.steps)
         return prepared
+
+    @property
+    def has_budget(self) -> bool:
+        """Of the user's, or of a plan's from a file."""
+        return self._budget is not None
+
+    @property
+    def _wanted(self) -> Options:
+        return replace(self.options, budget=self._budget)
 
     def _known(
         self,
@@ -194,7 +235,11 @@ class Forms:
             return Prepared.of(traced, now, {k: Planned(graph, graph, None) for k, graph in graphs.items()}, None)
         if not alike:
             return None
-        same = [c for c in self.remembered if c.optimizer == now and c.guards.settings == traced.guards.settings]
+        same = [
+            self._put_in(c, bar) if c.guess is not None and c.guess.measuring.steps else c
+            for c in self.remembered
+            if c.optimizer == now and c.guards.settings == traced.guards.settings
+        ]
         for prepared in reversed(same):
             # Other numbers, the same ops, the same kernels: nothing to measure and nothing to plan.
             steps = taken_over(traced, graphs, prepared.steps)
@@ -245,9 +290,10 @@ class Forms:
             return UpdateForm(kind)
         return UpdateForm(kind, self.options.clip_grad_norm, self.options.keep_gradients)
 
-    def _shows_progress(self) -> bool:
+    def _bar(self) -> AbstractContextManager[Progress]:
         shown = self.options.progress
-        return (sys.stderr.isatty() or in_notebook()) if shown is None else shown
+        shown = (sys.stderr.isatty() or in_notebook()) if shown is None else shown
+        return progress_bar() if shown else nullcontext(Progress())
 
 
 def _is_for(traced: Traced, graph: StepGraph, plan: StepPlan) -> bool:

@@ -8,6 +8,8 @@ from lowtide.planning.policies import policy as find_policy
 from lowtide.records.step_plan import EVERYTHING, Allowed
 from lowtide.units import parse_bytes
 
+MEASURE = ("training", "before")
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -27,6 +29,8 @@ class Options:
     keep_gradients: bool
     forms: int
     """Of batch and settings, whose graphs and plans are kept."""
+    measure: str
+    """When: in the first steps of the training, or before."""
     allowed: Allowed = EVERYTHING
     """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
     addresses: bool = True
@@ -42,5 +46,7 @@ class Options:
             raise InputError(f"accumulate must be a whole number of at least 1, not {shown(self.accumulate)}")
         if isinstance(self.forms, bool) or not isinstance(self.forms, int) or self.forms < 1:
             raise InputError(f"forms must be a whole number of at least 1, not {shown(self.forms)}")
+        if self.measure not in MEASURE:
+            raise InputError(f"measure must be one of {', '.join(MEASURE)}, not {shown(self.measure)}")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit must be a number of seconds above 0, not {shown(self.time_limit)}")

@@ -1,24 +1,29 @@
 """From a traced step to steps that fit: profile -> problem -> plan -> rewrite -> verify, which runs twice.
 
 A step that does not fit into memory cannot be measured as it is. So the first pass works on an estimate: its plan need
-not be good, it only has to stay inside the budget, and the ops are measured while it runs. The second pass works on
-what was measured, and its plan is the one that trains.
+not be good, it only has to stay inside the budget, and the ops are measured while it runs, in the first steps of the
+training itself. The second pass works on what was measured, and its plan is the one that trains from then on.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
+
+from torch import Tensor
 
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
-from lowtide.optimizer.update import Micro, UpdateForm
+from lowtide.optimizer.update import Ledger, Micro, UpdateForm
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
+from lowtide.profiling.profile import Progress as MeasureProgress
 from lowtide.profiling.profile import profile
 from lowtide.profiling.scaled import Basis
 from lowtide.profiling.signs import sign_profiles
+from lowtide.profiling.while_training import Measuring
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
 from lowtide.rewriting.rewrite import rewrite
@@ -55,6 +60,10 @@ class StageTimes:
         self.seconds: dict[str, float] = {}
         self._before = perf_counter()
 
+    def go_on(self) -> None:
+        """What has passed since the last stage was the user's."""
+        self._before = perf_counter()
+
     def note(self, stage: str, result: str = "") -> None:
         """A stage has ended."""
         now = perf_counter()
@@ -71,25 +80,100 @@ class Source:
     signs: Basis | None
 
 
-def plan_steps(
-    traced: Traced,
-    graphs: Mapping[Micro, StepGraph],
-    wanted: Options,
-    swap: SwapUse,
-    bar: Progress,
-    times: StageTimes,
-) -> tuple[dict[Micro, Planned], Source]:
-    """Every kind of step in `graphs` planned into the budget, and what the plans are made from."""
+@dataclass
+class Guess:
+    """A step that stays inside its budget by an estimate, and is measured while it runs."""
+
+    traced: Traced
+    graphs: Mapping[Micro, StepGraph]
+    whole: StepGraph
+    """The step without accumulation, which is what is measured."""
+    signed: StepGraph | None
+    through: StepGraph | None
+    """`whole` rewritten; None where it fits as it is."""
+    budget: int
+    """As far as it is known: a share is one of the estimated step."""
+    fits: bool
+    """Is the estimate well inside the budget?"""
+    seconds: float
+    """That planning has taken of the time limit."""
+    measuring: Measuring
+    example: Any
+    """The batch that it was captured with, until the first step has run."""
+    over: bool = False
+    """Was a step over the budget?"""
+
+    @property
+    def can_train(self) -> bool:
+        """Can it be measured in the first steps of the training? Not where the budget is near what the estimate can
+        reach, and not in parts of a step."""
+        return self.fits and set(self.graphs) == {Micro.ONLY}
+
+    @property
+    def steps(self) -> dict[Micro, Planned]:
+        """What trains until the plan is made."""
+        captured = self.whole if self.through is None or self.signed is None else self.signed
+        return {Micro.ONLY: Planned(captured, self.through or self.whole, None)}
+
+    @property
+    def may_stop_midway(self) -> bool:
+        """Can the next run find out that the trace was wrong when parameters have moved already?"""
+        ops = (self.through or self.whole).ops
+        moved = next((op.rank for op in ops if op.is_update), len(ops))
+        return self.measuring.steps == 0 and any(not op.is_update for op in ops[moved:])
+
+    @property
+    def is_measured(self) -> bool:
+        """Have enough steps been measured, or was one over the budget?"""
+        return self.over or self.measuring.steps >= self.measuring.wanted
+
+    def run(self, batch: Sequence[Tensor], ledger: Ledger) -> tuple[Any, int]:
+        """One step of the training: what it returns, and the bytes that it took beyond what was there."""
+        result = self.measuring.run(batch, ledger)
+        self.example = None
+        return result
+
+    def took(self, peak: int) -> None:
+        """So many bytes were in use at the peak of the last step."""
+        if peak > self.budget:
+            self.over = True
+            log.warning(
+                "step %d, by a provisional plan, took %s of %s: the plan is made before the next one",
+                *(self.measuring.steps, format_bytes(peak), format_bytes(self.budget)),
+            )
+
+    def measured(self, progress: MeasureProgress) -> tuple[Profile, str]:
+        """Of the steps so far, or of runs of its own where there were none; and how it was measured."""
+        if self.measuring.steps:
+            return self.measuring.profile(), f"in {self.measuring.steps} steps of training"
+        found = profile(self.whole, self.example, runs=2, quick=True, through=self.through, progress=progress)
+        return found, "before training"
+
+
+def guess_steps(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], example: Any, wanted: Options, bar: Progress, times: StageTimes
+) -> Guess:
+    """A provisional plan for the step in `graphs`, which was traced with the batch `example`."""
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     whole = _whole(traced, graphs, wanted)
     signed = _worthwhile_signs(traced, whole) if wanted.allowed.pack else None
     seconds = provisional_seconds(whole, wanted.time_limit)
-    through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
+    through, fits = _provisional(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
     times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
+    budget = parse_bytes(wanted.budget, whole=estimate(whole).step_peak_B)
+    spent, measuring = 0.0 if through is None else seconds, Measuring(whole, through)
+    return Guess(traced, graphs, whole, signed, through, budget, fits, spent, measuring, example)
 
-    measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
+
+def plan_steps(
+    guess: Guess, wanted: Options, swap: SwapUse, bar: Progress, times: StageTimes
+) -> tuple[dict[Micro, Planned], Source]:
+    """Every kind of step planned into the budget by what is measured of it, and what the plans are made from."""
+    assert wanted.budget is not None, "without a budget there is nothing to plan"
+    traced, graphs, whole, signed = guess.traced, guess.graphs, guess.whole, guess.signed
+    measured, how = guess.measured(bar.measuring)
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
-    times.note("measure", f"{len(measured.ops)} ops, {measured.step_ms:.0f} ms a step, {peak} without a plan")
+    times.note("measure", f"{len(measured.ops)} ops {how}, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
     lanes = swap.lanes(whole)
     if lanes is not None:
@@ -101,7 +185,7 @@ def plan_steps(
         measured, with_signs = sign_profiles(measured, signed)
 
     source = Source(Basis(measured, estimate(whole)), None if signed is None else Basis(with_signs, estimate(signed)))
-    limit = _planning_seconds(measured, wanted, len(graphs), 0.0 if through is None else seconds)
+    limit = _planning_seconds(measured, wanted, len(graphs), guess.seconds)
     steps = {}
     for kind, (graph, variant) in _variants(traced, graphs, signed).items():
         chosen, plan = make_plan(
@@ -220,21 +304,29 @@ def provisional_step(
 ) -> StepGraph | None:
     """`graph` rewritten to stay well inside `budget` by an estimate of it, to be measured that way; None where it fits
     as it is. Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes."""
+    return _provisional(graph, signs, budget, seconds=seconds, say=say)[0]
+
+
+def _provisional(
+    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say
+) -> tuple[StepGraph | None, bool]:
+    """The same, and whether it is well inside, which an estimate near the least that can be reached is not."""
     estimated = estimate(graph)
     room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
     if estimated.step_peak_B <= room:
-        return None
+        return None, True
     if signs is not None:
         graph, estimated = signs, estimate(signs)
     step = problem_of(graph, estimated)
     say("a first plan, to measure with")
+    fits = True
     try:
         order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops
     except BudgetInfeasible as infeasible:
-        order = _near_the_floor(graph, step, infeasible, seconds / 2)
+        order, fits = _near_the_floor(graph, step, infeasible, seconds / 2), False
     rewritten = rewrite(graph, step.actions, without_idle_runs(step.problem, order))
     verify(graph, rewritten)
-    return rewritten
+    return rewritten, fits
 
 
 def _near_the_floor(

@@ -11,7 +11,7 @@ from lowtide.records.profile import Profile
 from lowtide.records.step_plan import StepPlan
 from lowtide.tracing.capture import Traced
 from lowtide.tracing.lifting import Numbers, numbers_of
-from lowtide.training.pipeline import Source
+from lowtide.training.pipeline import Guess, Source
 from lowtide.training.planned import Planned
 from lowtide.watching.guards import Change, Guards
 from lowtide.watching.settings import Settings, change
@@ -40,6 +40,8 @@ class Prepared:
     exceeded: set[Micro] = field(default_factory=set)
     """Kinds of step that were over the budget, which was said."""
     calls: int = 0
+    guess: Guess | None = None
+    """What runs until the plans are made, while it is measured; None once they are."""
     layouts: defaultdict[Micro, Layout] = field(default_factory=lambda: defaultdict(Layout))
     """Where the tensors of each kind of step lie."""
 
@@ -52,10 +54,17 @@ class Prepared:
         source: Source | None,
         *,
         taken_over: bool = False,
+        guess: Guess | None = None,
     ) -> "Prepared":
         """What was made of a trace."""
         numbers, freed = numbers_of(traced.graph), _without_example(steps)
-        return cls(traced.form, traced.guards, optimizer, numbers, traced.gradients, freed, source, taken_over)
+        world = traced.form, traced.guards, optimizer, numbers, traced.gradients
+        return cls(*world, freed, source, taken_over, guess=guess)
+
+    def planned(self, steps: dict[Micro, Planned], source: Source | None, *, taken_over: bool = False) -> "Prepared":
+        """The same with its plans, made now."""
+        world = self.form, self.guards, self.optimizer, self.numbers, self.gradients
+        return Prepared(*world, _without_example(steps), source, taken_over, calls=self.calls)
 
     @property
     def profile(self) -> Profile | None:
@@ -86,7 +95,9 @@ def _without_example(steps: dict[Micro, Planned]) -> dict[Micro, Planned]:
     """The batch that was captured must not stay alive."""
     freed = {}
     for kind, step in steps.items():
-        captured = replace(step.captured, example=None)
-        graph = captured if step.graph is step.captured else replace(step.graph, example=None)
-        freed[kind] = Planned(captured, graph, step.plan)
+        if step.captured.example is not None:
+            captured = replace(step.captured, example=None)
+            graph = captured if step.graph is step.captured else replace(step.graph, example=None)
+            step = Planned(captured, graph, step.plan)
+        freed[kind] = step
     return freed

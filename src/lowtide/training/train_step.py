@@ -16,10 +16,11 @@ from torch.optim import Optimizer
 from lowtide.device.arena import Layout, StepCounts, arena_for, describe_arena
 from lowtide.device.limit import trim
 from lowtide.device.meter import Meter, meter_for
-from lowtide.errors import EagerMismatch, InputError
+from lowtide.errors import EagerMismatch, InputError, ProfileError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger, Micro, describe, is_separable, state_tensors
+from lowtide.profiling.untouched import PutAside
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.loss import Loss, model_loss
@@ -73,11 +74,12 @@ def train_step(
     sentinel: bool | int = True,
     keep_gradients: bool = False,
     forms: int = 16,
+    measure: str = "training",
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
-    `step = train_step(...)` captures, measures and plans; `loss = step(batch)` then runs one iteration: forward,
-    backward, optimizer, gradients cleared. Loss, parameters, buffers and optimizer state are bit for bit those of eager
+    `step = train_step(...)` captures and plans; `loss = step(batch)` then runs one iteration: forward, backward,
+    optimizer, gradients cleared. Loss, parameters, buffers and optimizer state are bit for bit those of eager
     training. `budget` is the peak of the whole step, parameters and optimizer state included: bytes, "4GiB", or "60%"
     of what the step takes without a plan; None leaves the step as it is. With `accumulate=k` every call is a
     micro-step, and the parameters move at every k-th; `step.flush()` moves them after fewer. `clip_grad_norm` clips
@@ -95,11 +97,16 @@ def train_step(
     A batch of another shape is captured when it comes. Where it runs the same ops, it takes over the decisions of a
     plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
     that has cost as much as planning. `forms` is how many shapes and settings are remembered.
+    The first three or four steps run by a provisional plan, op by op, and are measured; then the plan is made that
+    trains from there on. Where no provisional plan is well inside the budget, with accumulation, and with
+    `measure="before"`, all this is done before `train_step` returns. So it is when somebody asks for `step.plan`,
+    `step.graph` or the like: then the plan is made of what was measured by then.
     """
     options = Options(
         *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
         keep_gradients=keep_gradients,
         forms=forms,
+        measure=measure,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
@@ -142,23 +149,21 @@ class TrainStep:
         # What is taken over is checked at its first step, and then as often as any other step of this training.
         is_checked = self._is_checked(self._calls if prepared.taken_over and prepared.calls > 1 else prepared.calls)
         undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
-        measures = self._meter.free or kind not in prepared.compared
-        before = self._bytes_in_place(step.graph, tensors) if measures else 0
+        aside = PutAside(step.graph, tensors) if prepared.guess is not None and prepared.guess.may_stop_midway else None
         complete = bool(self.optimizer.state) or not step.graph.has_state
-        taken, started = None, False
         try:
             if is_checked:
                 ledger.expected = self._eager_loss(step, batch)
-            if measures:
-                self._meter.start()
-                started = True
-            with self._in_arena(prepared.layouts[kind], usual=complete):
-                result = step.graph.run(tensors, ledger)
+            result, peak = self._run(prepared, kind, tensors, ledger, complete=complete)
             for parameter, gradient in ledger.keep or ():
                 parameter.grad = gradient
         except BaseException as error:
             undone = undo is not None and not ledger.moved and not ledger.moving
-            if undo is not None and undone:
+            if aside is not None and isinstance(error, ProfileError):
+                aside.put_back()
+                ledger.moved.clear()
+                undone = True
+            elif undo is not None and undone:
                 undo()
             if isinstance(error, EagerMismatch):
                 where = first_difference(step.captured, self.model, self.loss or model_loss, batch)
@@ -175,13 +180,37 @@ class TrainStep:
             self._done = 0
             raise
         finally:
-            if started:
-                taken = self._meter.stop()
+            if aside is not None:
+                aside.close()
         self._done = (self._done + 1) % self.options.accumulate
-        self.last = Measured(None if taken is None else before + taken.peak, ledger.norm)
+        self.last = Measured(peak, ledger.norm)
         prepared.lost += step.extra_seconds
         self._compare(prepared, kind, complete=complete)
         return result
+
+    def _run(
+        self, prepared: Prepared, kind: Micro, tensors: Sequence[Tensor], ledger: Ledger, *, complete: bool
+    ) -> tuple[Any, int | None]:
+        """What the step returns, and the bytes at its peak where they are measured."""
+        graph, guess = prepared.steps[kind].graph, prepared.guess
+        measures = guess is not None or self._meter.free or kind not in prepared.compared
+        before = self._bytes_in_place(graph, tensors) if measures else 0
+        if guess is not None:
+            if self._arena is not None:
+                self._arena.release()  # as long as no plan says where things lie, both would be there
+            result, peak = guess.run(tensors, ledger)
+            guess.took(before + peak)
+            return result, before + peak
+        if not measures:
+            with self._in_arena(prepared.layouts[kind], usual=complete):
+                return graph.run(tensors, ledger), None
+        self._meter.start()
+        try:
+            with self._in_arena(prepared.layouts[kind], usual=complete):
+                result = graph.run(tensors, ledger)
+        finally:
+            taken = self._meter.stop()
+        return result, before + taken.peak
 
     def flush(self) -> bool:
         """Move the parameters by the gradients of an incomplete accumulation, as eager's `optimizer.step()` would.
@@ -234,17 +263,26 @@ class TrainStep:
     @property
     def plan(self) -> StepPlan | None:
         """The plan of the newest batch form; with accumulation, of the step that moves the parameters. None without a
-        budget."""
+        budget. Made now where it was not."""
+        self._plan_now()
         return self._step.plan
 
     @property
     def graph(self) -> StepGraph:
-        """The step that runs, newest batch form; `print` shows it as Python with live bytes."""
+        """The step that runs, newest batch form; `print` shows it as Python with live bytes. Planned now where it was
+        not."""
+        self._plan_now()
         return self._graph
+
+    @property
+    def is_planned(self) -> bool:
+        """Has the plan of the newest batch form been made? Else its first steps are being measured."""
+        return self._newest.guess is None
 
     @property
     def profile(self) -> Profile | None:
         """What was measured for planning; None where a saved plan was used or no budget was given."""
+        self._plan_now()
         return self._newest.profile
 
     @property
@@ -255,6 +293,7 @@ class TrainStep:
     @property
     def predicted_peak(self) -> int | None:
         """Bytes at the peak, by the simulator; of several micro-steps, the highest. None without a budget."""
+        self._plan_now()
         peaks = [step.predicted_peak for step in self._newest.steps.values()]
         return max((peak for peak in peaks if peak is not None), default=None)
 
@@ -276,6 +315,8 @@ class TrainStep:
 
     def save_plan(self, path: str | Path) -> None:
         """Write the plans of all remembered forms of batch, for `train_step(..., plan=path)`."""
+        for prepared in self._prepared:
+            self._forms.planned(prepared)
         plans = {prepared.plans[0].step: prepared.plans for prepared in self._prepared if prepared.plans}
         if not plans:
             raise InputError("there is no plan to save: this step was made without a budget")
@@ -299,7 +340,7 @@ class TrainStep:
             step.captured,
             self.loss or model_loss,
             batch,
-            on_disk=step.plan is not None,
+            on_disk=self._forms.has_budget,
             space=self._forms.swap.space,
         )
 
@@ -307,6 +348,7 @@ class TrainStep:
         """The plan as a person would want it: what is kept, recomputed and packed, per module, and what that costs."""
         from lowtide.reporting.explain import explain
 
+        self._plan_now()
         kind = Micro.ONLY if self.options.accumulate == 1 else Micro.LAST
         addresses = describe_arena(self._graph.device, self._arena, self._newest.layouts[kind])
         if self.plan is None:
@@ -318,7 +360,10 @@ class TrainStep:
         return self.explain()
 
     def __repr__(self) -> str:
-        what = "no budget" if self.plan is None else told(self.plan)
+        guess, plan = self._newest.guess, self._step.plan
+        what = "no budget" if plan is None else told(plan)
+        if guess is not None:
+            what = f"{guess.measuring.steps} of {guess.measuring.wanted} steps measured, then it is planned"
         micro = "" if self.options.accumulate == 1 else f", micro-step {self._done} of {self.options.accumulate}"
         count = len(self._prepared)
         forms = "closed" if self._closed else f"{count} form{'s' if count > 1 else ''} of batch"
@@ -342,6 +387,10 @@ class TrainStep:
     @property
     def _newest(self) -> Prepared:
         return self._forms.newest
+
+    def _plan_now(self) -> None:
+        if self._newest.guess is not None:
+            self._forms.planned(self._newest)
 
     @property
     def _step(self) -> Planned:

@@ -94,6 +94,7 @@ def _train_options(wanted: KindSettings) -> Options:
         sentinel=False,  # only the step itself is measured
         keep_gradients=False,
         forms=1,
+        measure="before",
         allowed=variant.allowed,
         addresses=variant.addresses,
     )
@@ -115,12 +116,13 @@ def _rehearse(wanted: KindSettings) -> None:
     build(wanted.model, wanted.batch_size, _options(wanted), seed=wanted.seed)
     training = build("mlp", 2, ModelOptions(), seed=0)
     optimizer = make_optimizer(wanted.optimizer, training.model, wanted.lr)
+    batch, loss = training.batch, training.loss
     step = train_step(
-        training.model, optimizer, training.batch, training.loss, budget="97%", time_limit=1, progress=False
+        training.model, optimizer, batch, loss, budget="97%", time_limit=1, progress=False, measure="before"
     )
     for _ in range(3):
-        step(training.batch)
-    del step, optimizer, training
+        step(batch)
+    del step, optimizer, training, batch
     give_back()
 
 

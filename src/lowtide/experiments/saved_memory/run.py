@@ -51,6 +51,7 @@ def sampled_steps(fresh: Fresh, planning: Planning, say: Callable[[str], None]) 
         policy=planning.policy,
         time_limit=planning.time_limit,
         progress=False,
+        measure="before",
         sentinel=False,  # only the step itself is timed
     )
     assert step.plan is not None

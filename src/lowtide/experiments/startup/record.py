@@ -35,7 +35,7 @@ class Shape:
 class Startup(Saved):
     """Seconds, all of them."""
 
-    FORMAT = "lowtide-startup/1"
+    FORMAT = "lowtide-startup/2"
 
     model: str
     batch: tuple[str, ...]
@@ -43,8 +43,13 @@ class Startup(Saved):
     torch: str
     threads: int
     stages: tuple[Stage, ...]
-    """Of one call of `train_step`."""
+    """Capture and planning; measuring goes on in the steps meanwhile."""
     whole_s: float
+    """Until the plan trains, beyond what the steps that were trained meanwhile take in eager."""
+    first_loss_s: float
+    """From the call of `train_step` to the first loss."""
+    meanwhile: int
+    """Steps that were trained before the plan was there."""
     eager_s: tuple[float, ...]
     """Steps, the first left out."""
     guards_s: tuple[float, ...]

@@ -1,6 +1,7 @@
 """How long it takes until a planned step is ready, and what other shapes cost, beside eager steps of a copy."""
 
 from collections.abc import Callable
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -28,20 +29,25 @@ def measure_startup(
     shapes: int,
     say: Callable[[str], None],
 ) -> Startup:
-    """Make a planned step, take eager steps, look at the guards, compare once, then train with other shapes."""
+    """Train until the step is planned, take eager steps, look at the guards, then train with other shapes."""
     eager = EagerCopy(training.model, optimizer, training.loss)
     say("capture, profile and plan")
     began = perf_counter()
     step = train_step(
         training.model, optimizer, training.batch, training.loss, budget=budget, policy=policy, progress=False
     )
+    step(training.batch)
+    first, meanwhile = perf_counter() - began, 1
+    while not step.is_planned:
+        say(f"step {meanwhile + 1}, measured")
+        step(training.batch)
+        meanwhile += 1
     whole = perf_counter() - began
     stages = tuple(Stage(name, seconds) for name, seconds in step.seconds.items())
     say("eager steps")
     times = [eager.step(training.batch)[1] / 1000 for _ in range(1 + steps)][1:]
     say("guards and a check")
     guards = [_seconds(lambda: step.is_ready_for(training.batch)) for _ in range(20)]
-    step(training.batch)  # the first step is checked
     check = step.checks.seconds / step.checks.checks
     return Startup(
         model=training.name,
@@ -50,7 +56,9 @@ def measure_startup(
         torch=str(torch.__version__),
         threads=torch.get_num_threads(),
         stages=stages,
-        whole_s=whole,
+        whole_s=whole - meanwhile * median(times),
+        first_loss_s=first,
+        meanwhile=meanwhile,
         eager_s=tuple(times),
         guards_s=tuple(guards),
         sentinel_s=check,
