@@ -9,6 +9,7 @@ from rich.console import Console
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_deeper import deeper
+from lowtide.cli.bench_fit import fit
 from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
@@ -33,6 +34,7 @@ from lowtide.planning.problem_file import load_problem
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)
 app.command("budgets")(budgets)
+app.command("fit")(fit)
 app.command("process")(process)
 app.command("startup")(startup)
 app.command("deeper")(deeper)

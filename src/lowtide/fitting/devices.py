@@ -11,6 +11,7 @@ import torch
 
 from lowtide.device.clock import total_memory
 from lowtide.errors import InputError, shown
+from lowtide.fitting.calibration import Calibration
 from lowtide.profiling.estimate import Rates
 
 HERE = "this machine"
@@ -70,7 +71,31 @@ def find_device(name: str) -> Device:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the device in {shown(name)}: {error}") from None
+    if isinstance(facts, dict) and facts.get("format") == Calibration.FORMAT:
+        return _calibrated(Calibration.load(path))
     return _device(path.stem, facts)
+
+
+def _calibrated(found: Calibration) -> Device:
+    """A CPU that `lowtide bench fit` has measured: each kind of op with its own share of the rates."""
+    rates = Rates(
+        bytes_per_ms=found.bytes_per_ms,
+        flops_per_ms={"float32": found.flops_per_ms},
+        start_ms=found.start_ms,
+        times={kind.kind: kind.times for kind in found.kinds},
+    )
+    return Device(
+        "calibrated",
+        f"{found.machine}, calibrated",
+        found.memory_B,
+        found.memory_B,
+        rates,
+        rates.bytes_per_ms,
+        f"lowtide bench fit, {len(found.steps)} steps",
+        gpu=False,
+        bytes_error=found.bytes_error,
+        time_error=found.time_error,
+    )
 
 
 def _device(key: str, facts: Any) -> Device:

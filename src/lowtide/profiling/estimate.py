@@ -28,8 +28,8 @@ _KINDS = (
     ("recurrent", ("lstm", "gru", "rnn")),
     ("update", ("update",)),
 )
-_WORKSPACES = {"convolution": 1.0, "batch_norm_backward": 0.35, "softmax": 0.15}
-"""As a share of what an op reads and makes; seen with oneDNN on two models."""
+_WORKSPACES = {"convolution": 1.0, "batch_norm_backward": 0.35, "log_softmax": 0.0, "softmax": 0.15}
+"""As a share of what an op reads and makes, the first word that fits; seen with oneDNN on two models."""
 
 
 def kind_of(op: str) -> str:
@@ -113,8 +113,13 @@ def _record(graph: StepGraph, op: Op, live: int, sizes: list[int], rates: Rates)
         live=live,
         workspace=int(share * touched),
         sizes=sizes,
-        alone=max((sizes[s] for s in op.reads), default=0),
+        alone=0 if _is_fused(graph) else max((sizes[s] for s in op.reads), default=0),
     )
+
+
+def _is_fused(graph: StepGraph) -> bool:
+    """A fused optimizer makes no temporaries."""
+    return graph.optimizer is not None and all(group.get("fused") for group in graph.optimizer.param_groups)
 
 
 def _moved(op: Op, touched: int) -> int:

@@ -1,0 +1,1 @@
+"""Experiment: estimates of `lowtide fit` against measured steps, on this machine."""
