@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 import lowtide
 from lowtide.compiling.backend import backend
+from lowtide.compiling.cycle import Cycle
 from lowtide.compiling.loop import Loop, loops
+from lowtide.compiling.settings import settings_of
 from lowtide.device.live import live_bytes
 
 KIB = 1024
@@ -207,6 +209,36 @@ def test_what_varies_in_shape_runs_unplanned_and_says_so(caplog: pytest.LogCaptu
     compiled(torch.ones(3, 4)).sum().backward()
     compiled(torch.ones(5, 4)).sum().backward()
     assert len([r for r in caplog.records if "its shapes vary" in r.message]) == 1
+
+
+def test_recompiles_are_counted_with_their_reason(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = torch.compile(nn.Linear(4, 4), backend=backend, dynamic=False)
+    with caplog.at_level("INFO", "lowtide"):
+        for batch in (3, 5, 3):
+            compiled(torch.ones(batch, 4)).sum().backward()
+    loop = only_loop()
+    (reason,) = loop.recompiles
+    assert loop.compiled == 2
+    assert "size mismatch" in reason
+    assert any(reason in record.getMessage() for record in caplog.records)
+    assert "2 graphs compiled (1 of them again)" in repr(loop)
+
+
+def test_what_took_more_than_predicted_is_planned_again_once(caplog: pytest.LogCaptureFixture) -> None:
+    loop = Loop(settings_of({"budget": 1000}), CPU)
+    for peak in (1100, 1100, 1100):
+        with caplog.at_level("INFO", "lowtide"):
+            loop._close(Cycle(0, peak=peak, inside=peak, predicted=900))
+    said = [record.getMessage() for record in caplog.records]
+    assert [("planned again" in x, "more than the budget" in x) for x in said[:2]] == [(True, False), (False, True)]
+    assert loop._spared == 200
+
+
+def test_a_module_that_is_compiled_already_is_refused() -> None:
+    compiled: Any = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1)
+    with pytest.raises(lowtide.LowtideError, match="compiled"):
+        lowtide.train_step(compiled, optimizer, torch.ones(2, 4), lambda model, x: model(x).sum())
 
 
 def test_a_budget_below_what_is_there_is_refused() -> None:

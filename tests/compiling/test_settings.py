@@ -24,8 +24,7 @@ def test_options_come_before_configure_and_that_before_the_environment(monkeypat
     [
         ("budget", "60%", "only bytes make sense"),
         ("budget", -1, "more than zero bytes"),
-        ("executor", "inductor", "not there yet"),
-        ("executor", "cudagraphs", "there is no executor"),
+        ("executor", "cudagraphs", "there is no executor 'cudagraphs'; there are eager, inductor"),
         ("policy", "best", "there is no policy"),
         ("time_limit", 0, "time_limit must be"),
     ],

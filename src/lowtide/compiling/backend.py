@@ -8,14 +8,18 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils import _pytree as pytree
 
-from lowtide.compiling.compiled_graph import CompiledGraph
+from lowtide.compiling.compiled_graph import CompiledGraph, eager_halves
 from lowtide.compiling.loop import loop_of
 from lowtide.compiling.settings import Settings, settings_of
 from lowtide.errors import CaptureError
-from lowtide.tracing.compiled import compiled_step, inputs_of
+from lowtide.graph.program import Halves
+from lowtide.graph.step_graph import StepGraph
+from lowtide.tracing.compiled import compiled_step, drawn_once, inputs_of, refuse
+from lowtide.tracing.partitioned import stitched
 
 Run = Callable[[list[Any]], list[Any]]
 
@@ -24,7 +28,12 @@ def backend(
     module: fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """For `torch.compile(model, backend="lowtide", options={"budget": "4GiB"})`: see `lowtide.configure`."""
-    compiling = _Compiling(module, list(examples), settings_of(options))
+    settings = settings_of(options)
+    compiling = _Compiling(module, list(examples), settings)
+    if settings.executor == "inductor":
+        from lowtide.compiling.inductor import compile_through
+
+        return compile_through(module, examples, None if settings.budget is None else compiling)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=compiling.forward,
         bw_compiler=compiling.backward,
@@ -56,8 +65,10 @@ class _Compiling:
         """Take the joint graph as it is; AOTAutograd gets two halves that show what goes in and out, nothing else."""
         device = next(x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)).device
         loop = loop_of(self._settings, device)
+        loop.compiles(_why_again())
         try:
-            captured = compiled_step(joint, num_fwd_outputs, inputs_of(joint, self._module, self._examples))
+            refuse(joint.graph)
+            self._graph = CompiledGraph(*self._captured(joint, inputs, num_fwd_outputs, rest), loop)
         except CaptureError as error:
             loop.runs_unplanned(str(error))
             halves: tuple[fx.GraphModule, fx.GraphModule] = min_cut_rematerialization_partition(
@@ -66,8 +77,29 @@ class _Compiling:
             return halves
         finally:
             self._examples = []
-        self._graph = CompiledGraph(captured, loop)
         return _facades(joint, num_fwd_outputs)
+
+    def _captured(
+        self, joint: fx.GraphModule, inputs: Any, outputs: int, rest: dict[str, Any]
+    ) -> tuple[StepGraph, Callable[[StepGraph], Halves]]:
+        """What is planned, and what makes halves of it. Inductor's starts from the halves that it would run itself."""
+        if self._settings.executor == "eager":
+            return compiled_step(joint, outputs, inputs_of(joint, self._module, self._examples)), eager_halves
+        from lowtide.compiling.inductor import Inductor, need_compiler
+
+        need_compiler(next(x for x in pytree.tree_leaves(inputs) if isinstance(x, Tensor)).device)
+        halves = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=outputs, **rest)
+        whole = stitched(*halves, outputs)
+        captured = compiled_step(whole, outputs, inputs_of(whole, self._module, self._examples))
+        return drawn_once(captured), Inductor(*halves, outputs)
+
+    def inner(self, module: fx.GraphModule, examples: Sequence[Any], **rest: Any) -> Any:
+        """What runs a half that inductor is given: the planned one, or what it makes of it itself."""
+        if self._graph is None or rest.get("is_inference"):
+            from torch._inductor.compile_fx import compile_fx_inner
+
+            return compile_fx_inner(module, examples, **rest)
+        return _boxed(self._graph.backward if rest.get("is_backward") else self._graph.forward)
 
     def forward(self, module: fx.GraphModule, examples: Sequence[Any]) -> Run:
         """What runs forward."""
@@ -76,6 +108,12 @@ class _Compiling:
     def backward(self, module: fx.GraphModule, examples: Sequence[Any]) -> Run:
         """What runs backward."""
         return as_it_is(module, examples) if self._graph is None else _boxed(self._graph.backward)
+
+
+def _why_again() -> str | None:
+    """Why dynamo compiles what it had compiled before; None where it is the first time."""
+    reason: str | None = get_metrics_context()._metrics.get("recompile_reason")
+    return reason
 
 
 def _boxed(run: Run) -> Run:

@@ -1,6 +1,7 @@
 """One graph of torch.compile's at run time: its two halves, and what crosses from one to the other."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,12 +49,25 @@ class Crossing:
         return values
 
 
+def eager_halves(graph: StepGraph) -> Halves:
+    """The executor `eager`: the generated program, one aten op after another."""
+    halves = graph.program.halves
+    assert halves is not None
+    return halves
+
+
+def _is_same(plan: StepPlan, other: StepPlan) -> bool:
+    return (plan.rewritten, plan.actions, plan.order) == (other.rewritten, other.actions, other.order)
+
+
 class CompiledGraph:
     """A graph with its plan. AOTAutograd saves one small tensor between the halves, and that carries the crossing."""
 
-    def __init__(self, captured: StepGraph, loop: "Loop") -> None:
+    def __init__(self, captured: StepGraph, halves_of: Callable[[StepGraph], Halves], loop: "Loop") -> None:
         self.captured = captured
         self.loop = loop
+        self._halves_of = halves_of
+        self._halves: tuple[StepGraph, Halves] | None = None
         self.planned: Planned | None = None
         """None until the first call."""
         self.profile: Profile | None = None
@@ -68,19 +82,27 @@ class CompiledGraph:
 
     def use(self, planned: Planned) -> Point:
         """Run by this plan from now on."""
-        assert planned.plan is not None
-        self.planned, self.point = planned, point_of(self.captured, planned.plan)
+        plan, before = planned.plan, self.planned
+        assert plan is not None
+        if before is not None and before.plan is not None and _is_same(before.plan, plan):
+            planned = replace(planned, graph=before.graph)
+        self.planned, self.point = planned, point_of(self.captured, plan)
         return self.point
+
+    def compile(self) -> Halves:
+        """What runs by the plan; made where that is not done yet."""
+        assert self.planned is not None
+        graph = self.planned.graph
+        if self._halves is None or self._halves[0] is not graph:
+            self._halves = (graph, self._halves_of(graph))
+        return self._halves[1]
 
     def forward(self, args: list[Any]) -> list[Any]:
         """Forward of one call: its outputs, and the tensor that carries what crosses."""
         inputs = [*self.captured.residents, *args]
         args.clear()
         self.loop.begin(self, inputs)
-        assert self.planned is not None
-        program = self.planned.graph.program
-        halves = program.halves
-        assert halves is not None
+        halves = self.compile()
         given = {x.untyped_storage()._cdata for x in inputs}
         with torch.no_grad(), torch._C._DisableAutocast():
             outputs, values = halves.forward(inputs, Ledger(None))

@@ -17,7 +17,7 @@ from lowtide.compiling.calls import Calls
 from lowtide.compiling.compiled_graph import CompiledGraph, Crossing
 from lowtide.compiling.cycle import Cycle, expected
 from lowtide.compiling.settings import Settings
-from lowtide.compiling.together import bytes_of, measure, plan_first, plan_together
+from lowtide.compiling.together import bytes_of, forget, measure, plan_first, plan_together
 from lowtide.compiling.watch import Watch
 from lowtide.errors import InputError, ProfileError
 from lowtide.planning.policies import BudgetInfeasible
@@ -44,6 +44,10 @@ class Loop:
         """The newest that has ended."""
         self.unplanned: list[str] = []
         """Why graphs run unplanned."""
+        self.compiled = 0
+        """How many graphs have come from torch.compile."""
+        self.recompiles: list[str] = []
+        """Why dynamo compiled something again, in its own words."""
         self._lock = threading.RLock()
         self._calls = Calls()
         self._known: dict[tuple[tuple[int, bool], ...], Cycle] = {}
@@ -55,6 +59,10 @@ class Loop:
         """A graph has been planned by itself in this cycle."""
         self._exceeded = False
         """The budget was exceeded, which was said."""
+        self._replanned = False
+        """Graphs took more than was predicted, and more than the budget: they are planned again, once."""
+        self._spared = 0
+        """Bytes by which they did: left free by what is planned now."""
 
     def graphs(self) -> list[CompiledGraph]:
         """Those that are alive."""
@@ -99,6 +107,18 @@ class Loop:
         """Of the newest cycle that ended and in which nothing was planned."""
         return None if self.last is None else self.last.peak
 
+    def __repr__(self) -> str:
+        def shown(size: int | None) -> str:
+            return "-" if size is None else format_bytes(size)
+
+        planned = sum(graph.is_rewritten for graph in self.graphs())
+        return (
+            f"<lowtide loop: {self.compiled} graphs compiled ({len(self.recompiles)} of them again), {planned} of "
+            f"{len(self.graphs())} rewritten, {len(self.unplanned)} reasons for running unplanned; budget "
+            f"{shown(self.settings.budget_bytes)}, predicted {shown(self.predicted_peak)}, measured "
+            f"{shown(self.measured_peak)}>"
+        )
+
     @property
     def _watches(self) -> bool:
         return self._watch is not None and (self._watch.is_free or self.cycles < WATCHED)
@@ -124,7 +144,15 @@ class Loop:
             return
         self.last = cycle
         budget = self.settings.budget_bytes
-        if budget is not None and cycle.peak > budget and not self._exceeded:
+        if budget is not None and cycle.inside > budget and cycle.predicted is not None and not self._replanned:
+            self._replanned = True
+            self._spared = cycle.inside - min(cycle.predicted, budget)
+            log.info(
+                "the compiled graphs took %s, predicted were %s: they are planned again with as much less",
+                format_bytes(cycle.inside),
+                format_bytes(cycle.predicted),
+            )
+        elif budget is not None and cycle.peak > budget and not self._exceeded:
             self._exceeded = True
             log.error(
                 "the training step took %s (%d bytes), more than the budget of %d bytes: %s",
@@ -196,7 +224,15 @@ class Loop:
         finally:
             watch.note()
         plan_first(graph, room, self.settings, others_wait=bool(self._calls.open()))
+        graph.compile()
         watch.note()
+
+    def compiles(self, why_again: str | None) -> None:
+        """A graph comes from torch.compile; where it replaces or joins one of the same code, dynamo says why."""
+        self.compiled += 1
+        if why_again is not None:
+            self.recompiles.append(why_again)
+            log.info("compiled again, for the %d. time: %s", len(self.recompiles), why_again)
 
     def runs_unplanned(self, why: str) -> None:
         """A graph cannot be planned: it runs as it is, which is said once for each reason."""
@@ -216,17 +252,22 @@ class Loop:
         events = [expected(event, now - known.start, place) for known in self._known.values() for event in known.events]
         if not graphs:
             return
+        budget -= self._spared
         points = [graph.point for graph in graphs if graph.point is not None]
         is_new = self._fresh and any(graph.is_rewritten for graph in graphs)
         if is_new or peak_of(events, points) > budget:
             try:
                 points = plan_together(graphs, events, points, budget, self.settings)
-            except BudgetInfeasible:
+            except BudgetInfeasible as infeasible:
                 # What others have come to hold may be gone before it counts (`zero_grad` behind forward): wait and see.
-                if all(now <= known.start for known in self._known.values()):
+                if not self._spared and all(now <= known.start for known in self._known.values()):
                     raise
+                forget(infeasible)
+                self._spared = 0
             else:
                 self._fresh, cycle.is_prepared = False, True
+                for graph in graphs:
+                    graph.compile()
             assert self._watch is not None
             self._watch.note()
         cycle.predicted = peak_of(events, points)

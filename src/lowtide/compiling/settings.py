@@ -9,7 +9,7 @@ from lowtide.errors import InputError, shown
 from lowtide.planning.policies import policy as find_policy
 from lowtide.units import parse_bytes
 
-EXECUTORS = ("eager",)
+EXECUTORS = ("eager", "inductor")
 """What can run the planned graphs."""
 
 
@@ -28,10 +28,8 @@ class Settings:
             object.__setattr__(self, "budget", parse_bytes(self.budget))
         if self.reserve is not None:
             object.__setattr__(self, "reserve", parse_bytes(self.reserve))
-        if self.executor == "inductor":
-            raise InputError('executor="inductor" is not there yet: leave it out, or say "eager"')
         if self.executor not in EXECUTORS:
-            raise InputError(f"there is no executor {shown(self.executor)}; there is {', '.join(EXECUTORS)}")
+            raise InputError(f"there is no executor {shown(self.executor)}; there are {', '.join(EXECUTORS)}")
         find_policy(self.policy)
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit must be a number of seconds above 0, not {shown(self.time_limit)}")
@@ -62,8 +60,9 @@ def configure(
 
     `budget` is the most device bytes at any time of a training step, everything included: bytes or "4GiB"; None plans
     nothing. `reserve` is what will live outside of the compiled graphs, such as the optimizer's state: without it that
-    is measured, and planned again where it has grown. `executor` is "eager". `policy` and `time_limit` are those of
-    `train_step`. It counts for what is compiled from now on; what is left out is as if it had never been set.
+    is measured, and planned again where it has grown. `executor` is "eager", aten's own kernels one after another, or
+    "inductor", which compiles both halves of each plan. `policy` and `time_limit` are those of `train_step`. It counts
+    for what is compiled from now on; what is left out is as if it had never been set.
     """
     given = Settings(budget, executor, reserve, policy, time_limit)
     _configured.clear()

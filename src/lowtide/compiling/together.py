@@ -1,6 +1,7 @@
 """Plans for the graphs of a loop: for one at its first call, and for all of them together within one budget."""
 
 from collections.abc import Sequence
+from traceback import clear_frames
 
 from torch import Tensor
 
@@ -30,6 +31,11 @@ class SharedBudgetUnreachable(BudgetInfeasible):
         )
 
 
+def forget(infeasible: BudgetInfeasible) -> None:
+    """It is not raised: let go of the frames that it came through, which hold it and, behind them, a call's tensors."""
+    clear_frames(infeasible.__traceback__)
+
+
 def bytes_of(tensors: Sequence[Tensor]) -> int:
     """Of their storages, each counted once."""
     return sum({x.untyped_storage()._cdata: x.untyped_storage().nbytes() for x in tensors}.values())
@@ -53,6 +59,7 @@ def plan_first(graph: CompiledGraph, room: int, settings: Settings, *, others_wa
     except BudgetInfeasible as infeasible:
         if not others_wait:
             raise
+        forget(infeasible)
         graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))
 
 
@@ -76,7 +83,8 @@ def plan_together(
         assert before is not None
         try:
             point = _plan_alone(graph, limits_of(k, events, points, budget), settings)
-        except BudgetInfeasible:  # the one from the ladder stays
+        except BudgetInfeasible as infeasible:  # the one from the ladder stays
+            forget(infeasible)
             continue
         other = [*points[:k], point, *points[k + 1 :]]
         if peak_of(events, other) <= budget and point.time < points[k].time:

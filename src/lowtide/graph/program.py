@@ -108,7 +108,7 @@ def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], 
             mode = grad_mode(op)
             lines.append(f"    set_grad_mode({mode})")
         if op.node.target is boundary:
-            crossing = _crossing(graph, ops, op)
+            crossing = [node.name for node in crossing_values(graph, ops, op)]
             returned: Any = op.node.args[0]
             lines.append(f"    return [{_texts(returned, names)}], [{', '.join(crossing)}]")
             lines.append("def rest(saved, gradients, ledger):")
@@ -143,14 +143,14 @@ def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], 
     return Program(source, halves.whole(first), rank_of_line, halves)
 
 
-def _crossing(graph: fx.Graph, ops: Sequence[Op], boundary: Op) -> list[str]:
+def crossing_values(graph: fx.Graph, ops: Sequence[Op], boundary: Op) -> list[fx.Node]:
     """The values from before `boundary` that something behind it reads or returns."""
     output = next(node for node in graph.nodes if node.op == "output")
     returned: Any = boundary.node.args[0]
     late = {node for op in ops[boundary.rank :] for node in (op.node, *op.items)}
     wanted = [node for op in ops[boundary.rank + 1 :] for node in op.node.all_input_nodes]
     wanted += [node for node in output.args[0][len(returned) :] if isinstance(node, fx.Node)]
-    return [node.name for node in dict.fromkeys(wanted) if node not in late]
+    return [node for node in dict.fromkeys(wanted) if node not in late]
 
 
 def _texts(values: Sequence[Any], names: dict[str, Any]) -> str:

@@ -9,11 +9,14 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
-_library.define("pack_bits(Tensor x) -> Tensor")
-_library.define("unpack_bits(Tensor bits, int[] size, int[] stride, *, ScalarType dtype, float on) -> Tensor")
-_library.define("sign_backward(Tensor grad, Tensor bits) -> Tensor")
-_library.define("pack_integers(Tensor x, *, ScalarType dtype) -> Tensor")
-_library.define("unpack_integers(Tensor small, int[] size, int[] stride, *, ScalarType dtype) -> Tensor")
+for _schema in (
+    "pack_bits(Tensor x) -> Tensor",
+    "unpack_bits(Tensor bits, int[] size, int[] stride, *, ScalarType dtype, float on) -> Tensor",
+    "sign_backward(Tensor grad, Tensor bits) -> Tensor",
+    "pack_integers(Tensor x, *, ScalarType dtype) -> Tensor",
+    "unpack_integers(Tensor small, int[] size, int[] stride, *, ScalarType dtype) -> Tensor",
+):
+    _library.define(_schema, tags=(torch.Tag.needs_exact_strides,))  # they read elements as they lie in memory
 
 _GATHER = 0x0102040810204080
 """Times eight bytes of 0 or 1, its highest byte has them as bits, the first byte lowest."""
@@ -105,6 +108,31 @@ _library.impl("unpack_bits", _unpack_bits, "CompositeExplicitAutograd")
 _library.impl("sign_backward", _sign_backward, "CompositeExplicitAutograd")
 _library.impl("pack_integers", _pack_integers, "CompositeExplicitAutograd")
 _library.impl("unpack_integers", _unpack_integers, "CompositeExplicitAutograd")
+
+
+def _pack_bits_fake(x: Tensor) -> Tensor:
+    return x.new_empty(-(-x.numel() // 8), dtype=torch.uint8)
+
+
+def _pack_integers_fake(x: Tensor, *, dtype: torch.dtype) -> Tensor:
+    return x.new_empty(x.numel(), dtype=dtype)
+
+
+def _unpack_bits_fake(bits: Tensor, size: list[int], stride: list[int], *, dtype: torch.dtype, on: float) -> Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=bits.device)
+
+
+def _unpack_integers_fake(small: Tensor, size: list[int], stride: list[int], *, dtype: torch.dtype) -> Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=small.device)
+
+
+for _name, _fake in (
+    ("pack_bits", _pack_bits_fake),
+    ("unpack_bits", _unpack_bits_fake),
+    ("pack_integers", _pack_integers_fake),
+    ("unpack_integers", _unpack_integers_fake),
+):
+    torch.library.register_fake(f"lowtide::{_name}", _fake, lib=_library)
 
 pack_bits: OpOverload = torch.ops.lowtide.pack_bits.default
 unpack_bits: OpOverload = torch.ops.lowtide.unpack_bits.default

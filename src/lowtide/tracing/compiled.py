@@ -50,9 +50,8 @@ class Input:
 def compiled_step(joint: fx.GraphModule, outputs: int, inputs: Sequence[Input]) -> StepGraph:
     """The step that `joint` computes; its first `outputs` results are forward's.
 
-    CaptureError where it has something that cannot be planned. `joint` stays as it is.
+    It has nothing that `refuse` refuses. `joint` stays as it is.
     """
-    refuse(joint.graph)
     module = fx.GraphModule(joint, fx.Graph(tracer_cls=joint.graph._tracer_cls))
     copied: dict[fx.Node, fx.Node] = {}
     module.graph.output(module.graph.graph_copy(joint.graph, copied))
@@ -99,6 +98,12 @@ def compiled_step(joint: fx.GraphModule, outputs: int, inputs: Sequence[Input]) 
         conditions=Conditions(len(inputs)),
         guards=Guards((), Copies(), {}),
     )
+
+
+def drawn_once(step: StepGraph) -> StepGraph:
+    """`step` for a compiler that cannot go back in the generator: what draws from it runs once. In inductor's graphs
+    that is one op which makes seeds; the numbers are functions of these."""
+    return replace(step, ops=tuple(replace(op, repeats=op.repeats and not op.is_random) for op in step.ops))
 
 
 def refuse(graph: fx.Graph) -> None:
