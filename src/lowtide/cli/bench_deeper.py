@@ -29,7 +29,8 @@ def deeper(
     counts = [int(text) for text in layers.split(",") if text.strip().isdecimal() and int(text) > 0]
     if not counts or len(counts) != len(layers.split(",")):
         raise InputError(f"--layers must be whole numbers above 0 with commas between them, not {layers!r}")
-    need("transformers", "matplotlib")
+    for extra in ("models", "reports"):
+        need(extra, "lowtide bench deeper")
     with results(out, (NAME, CSV_NAME, PNG_NAME), force=force) as folder, progress_line("bench deeper") as say:
         from lowtide.experiments.deeper.run import measure_deeper
 
