@@ -170,7 +170,7 @@ class Forms:
                 return self._ready(prepared)
             guess = guess_steps(traced, graphs, batch, self._wanted, bar, times)
             prepared = Prepared.of(traced, now, guess.steps, None, guess=guess)
-            if alike and guess.can_train and self.options.measure == "training":
+            if alike and guess.can_train and self.options.measure == "training" and self.options.swap == "off":
                 return prepared
             return self._planned(prepared, guess, bar)
 

@@ -99,7 +99,7 @@ def test_too_few_steps_to_warm_up_are_refused(tmp_path: Path) -> None:
     words = ["bench", "process", "mlp", "--batch-size", "4", "--warmup", "1", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
-    assert "--warmup at least 2" in str(result.exception)
+    assert "--warmup must be at least 2" in str(result.exception)
 
 
 def test_unknown_peers_are_refused_and_the_known_ones_named(tmp_path: Path) -> None:
