@@ -98,9 +98,9 @@ def train_step(
     plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
     that has cost as much as planning. `forms` is how many shapes and settings are remembered.
     The first three or four steps run by a provisional plan, op by op, and are measured; then the plan is made that
-    trains from there on. Where no provisional plan is well inside the budget, with accumulation, and with
-    `measure="before"`, and where values are swapped, all this is done before `train_step` returns. So it is when somebody asks for `step.plan`,
-    `step.graph` or the like: then the plan is made of what was measured by then.
+    trains from there on. Where no provisional plan is well inside the budget, with accumulation, where values are
+    swapped, and with `measure="before"`, all this is done before `train_step` returns. So it is when somebody asks for
+    `step.plan`, `step.graph` or the like: then the plan is made of what was measured by then.
     """
     options = Options(
         *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
