@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.shards import local
 from lowtide.optimizer.torch_optimizers import step_hooks
 
 _DICTS = (dict, OrderedDict, defaultdict)
@@ -28,7 +29,8 @@ def untouched(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[None]:
     optimizer = graph.optimizer
     held = _Held([optimizer, *graph.residents, *batch])
     gradients = [(p, p.grad) for p in held.tensors if p.is_leaf]
-    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in held.tensors if t.layout is torch.strided}
+    there = [local(t) for t in held.tensors if t.layout is torch.strided]
+    storages = {t.untyped_storage()._cdata: bytes_of(t) for t in there}
     devices = [graph.device] if graph.device.type == "cuda" else []
     with tempfile.TemporaryFile() as file, torch.random.fork_rng(devices=devices), _without_hooks(optimizer):
         saved = [_put_aside(data, file) for data in storages.values()]

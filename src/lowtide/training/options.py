@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lowtide.errors import InputError, shown
 from lowtide.planning.policies import policy as find_policy
@@ -27,6 +28,9 @@ class Options:
     keep_gradients: bool
     forms: int
     """Of batch and settings, whose graphs and plans are kept."""
+    process_group: Any = None
+    bucket_cap_mb: float | None = None
+    """Of gradients that are reduced together; None for DDP's own."""
     allowed: Allowed = EVERYTHING
     """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
     addresses: bool = True

@@ -5,14 +5,17 @@ not be good, it only has to stay inside the budget, and the ops are measured whi
 what was measured, and its plan is the one that trains.
 """
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Micro, UpdateForm
+from lowtide.parallel.merged import merged
+from lowtide.parallel.ranks import ALONE, Ranks
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
@@ -20,11 +23,12 @@ from lowtide.profiling.profile import profile
 from lowtide.profiling.scaled import Basis
 from lowtide.profiling.signs import sign_profiles
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import StepPlan
+from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
 from lowtide.training.following import are_alike
+from lowtide.training.identity import identity
 from lowtide.training.options import Options
 from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
 from lowtide.training.progress import Progress
@@ -78,16 +82,21 @@ def plan_steps(
     swap: SwapUse,
     bar: Progress,
     times: StageTimes,
+    ranks: Ranks,
 ) -> tuple[dict[Micro, Planned], Source]:
-    """Every kind of step in `graphs` planned into the budget, and what the plans are made from."""
+    """Every kind of step in `graphs` planned into the budget, and what the plans are made from.
+
+    Several `ranks` measure together, the first of them plans, and all take its plan.
+    """
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     whole = _whole(traced, graphs, wanted)
     signed = _worthwhile_signs(traced, whole) if wanted.allowed.pack else None
     seconds = provisional_seconds(whole, wanted.time_limit)
-    through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
+    through = provisional_step(whole, signed, wanted.budget, seconds=seconds, say=bar.planning, ranks=ranks)
     times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
 
-    measured = profile(whole, runs=2, quick=True, through=through, progress=bar.measuring)
+    with ranks.watched("measuring"):
+        measured = merged(profile(whole, runs=2, quick=True, through=through, progress=bar.measuring), ranks)
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
     times.note("measure", f"{len(measured.ops)} ops, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
@@ -104,15 +113,20 @@ def plan_steps(
     limit = _planning_seconds(measured, wanted, len(graphs), 0.0 if through is None else seconds)
     steps = {}
     for kind, (graph, variant) in _variants(traced, graphs, signed).items():
-        chosen, plan = make_plan(
-            Variant(graph, measured),
-            None if variant is None else Variant(variant, with_signs),
-            budget,
-            name=wanted.policy,
-            time_limit=limit,
-            say=bar.planning,
-            lanes=lanes,
-            allowed=wanted.allowed,
+        chosen, plan = _agreed(
+            ranks,
+            graph,
+            variant,
+            lambda graph=graph, variant=variant: make_plan(  # type: ignore[misc]
+                Variant(graph, measured),
+                None if variant is None else Variant(variant, with_signs),
+                budget,
+                name=wanted.policy,
+                time_limit=limit,
+                say=bar.planning,
+                lanes=lanes,
+                allowed=wanted.allowed,
+            ),
         )
         times.note("plan", told(plan))
         steps[kind] = apply_plan(chosen, plan)
@@ -130,6 +144,7 @@ def plan_alike(
     swap: SwapUse,
     bar: Progress,
     times: StageTimes,
+    ranks: Ranks,
 ) -> dict[Micro, Planned] | None:
     """Every kind of step in `graphs` by the decisions of `others`, which are the same step in other shapes.
 
@@ -155,16 +170,21 @@ def plan_alike(
     steps = {}
     for kind, (graph, variant) in variants.items():
         try:
-            chosen, plan = make_plan(
-                Variant(graph, measured),
-                None if variant is None or with_signs is None else Variant(variant, with_signs),
-                budget,
-                name=wanted.policy,
-                time_limit=limit,
-                say=bar.planning,
-                lanes=lanes,
-                allowed=wanted.allowed,
-                follow=[plan for plan in follow[kind] if plan is not None],
+            chosen, plan = _agreed(
+                ranks,
+                graph,
+                variant,
+                lambda graph=graph, variant=variant, kind=kind: make_plan(  # type: ignore[misc]
+                    Variant(graph, measured),
+                    None if variant is None or with_signs is None else Variant(variant, with_signs),
+                    budget,
+                    name=wanted.policy,
+                    time_limit=limit,
+                    say=bar.planning,
+                    lanes=lanes,
+                    allowed=wanted.allowed,
+                    follow=[plan for plan in follow[kind] if plan is not None],
+                ),
             )
         except BudgetInfeasible:
             return None  # by scaled figures, which leave room; measuring decides
@@ -172,6 +192,17 @@ def plan_alike(
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
     return steps
+
+
+def _agreed(
+    ranks: Ranks, graph: StepGraph, variant: StepGraph | None, make: Callable[[], tuple[StepGraph, StepPlan]]
+) -> tuple[StepGraph, StepPlan]:
+    """The graph and the plan that `make` gives on the first rank, for this rank's own graphs."""
+    if ranks.alone:
+        return make()
+    (plan,) = PlanFile.of_text(ranks.decided("planning", lambda: PlanFile((make()[1],)).text())).plans
+    chosen = variant if plan.signs and variant is not None else graph
+    return chosen, replace(plan, step=identity(chosen))
 
 
 def told(plan: StepPlan) -> str:
@@ -216,22 +247,27 @@ def provisional_seconds(graph: StepGraph, time_limit: float | None) -> float:
 
 
 def provisional_step(
-    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say
+    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say, ranks: Ranks = ALONE
 ) -> StepGraph | None:
     """`graph` rewritten to stay well inside `budget` by an estimate of it, to be measured that way; None where it fits
     as it is. Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes."""
-    estimated = estimate(graph)
+    estimated = merged(estimate(graph), ranks)
     room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
     if estimated.step_peak_B <= room:
         return None
     if signs is not None:
-        graph, estimated = signs, estimate(signs)
+        graph, estimated = signs, merged(estimate(signs), ranks)
     step = problem_of(graph, estimated)
     say("a first plan, to measure with")
-    try:
-        order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops
-    except BudgetInfeasible as infeasible:
-        order = _near_the_floor(graph, step, infeasible, seconds / 2)
+
+    def make() -> str:
+        try:
+            order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops
+        except BudgetInfeasible as infeasible:
+            order = _near_the_floor(graph, step, infeasible, seconds / 2)
+        return json.dumps(order)
+
+    order = tuple(json.loads(ranks.decided("planning", make)))
     rewritten = rewrite(graph, step.actions, without_idle_runs(step.problem, order))
     verify(graph, rewritten)
     return rewritten
