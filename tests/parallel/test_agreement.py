@@ -56,6 +56,17 @@ def test_everybody_ends_and_says_why(what: str, expected: tuple[str, str], tmp_p
     assert expected[1] in said[1], said
 
 
+def mixed(rank: int) -> str:
+    """A policy that FSDP2 takes and lowtide does not."""
+    model, optimizer = model_of("mixed")
+    return str(lowtide.train_step(model, optimizer, batches(rank, 1)[0], loss))
+
+
+@pytest.mark.slow
+def test_a_mixed_precision_policy_is_refused(tmp_path: Path) -> None:
+    assert all("has a MixedPrecisionPolicy, which is not supported yet" in text for text in on_two(mixed, tmp_path))
+
+
 def test_bad_input() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(InputError, match=r"call torch\.distributed\.init_process_group first"):

@@ -16,7 +16,7 @@ from tests.parallel.two_ranks import batches, loss, model_of, on_two
 
 def compared(rank: int, kind: str, budget: str | None, accumulate: int, clip: float | None) -> str:
     """Train twice side by side; the first difference, or nothing."""
-    theirs, their_optimizer = model_of("fsdp" if kind == "fsdp" else "ddp")
+    theirs, their_optimizer = model_of("ddp" if kind == "plain" else kind)
     ours, optimizer = model_of(kind)
     group = distributed.group.WORLD if kind == "plain" else None
     data = batches(rank, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import distributed, multiprocessing, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -47,11 +47,14 @@ def model_of(kind: str) -> tuple[nn.Module, Optimizer]:
     model: nn.Module = nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
     if kind == "ddp":
         model = DistributedDataParallel(model)
-    elif kind == "fsdp":
+    elif kind in ("fsdp", "mixed"):
         mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+        policy = MixedPrecisionPolicy()
+        if kind == "mixed":
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, output_dtype=torch.float32)
         for block in model.children():
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
     return model, torch.optim.AdamW(model.parameters(), 1e-2)
 
 

@@ -150,6 +150,8 @@ def _refuse(held: Any, names: Mapping[int, str], where: str) -> None:
         wrong = "is sharded along another dimension than the first: leave shard_placement_fn out"
     elif len({p.sharded_param.dtype for p in held.fsdp_params}) > 1:
         wrong = "shares its group with parameters of another dtype: shard their modules apart"
+    elif any((held.mp_policy.param_dtype, held.mp_policy.reduce_dtype, held.mp_policy.output_dtype)):
+        wrong = "has a MixedPrecisionPolicy, which is not supported yet: use torch.autocast in the loss function"
     elif any(p.offload_to_cpu for p in held.fsdp_params):
         wrong = "is offloaded by CPUOffloadPolicy: leave that out, lowtide decides itself what leaves the device"
     elif held.gradient_divide_factor is not None or held.force_sum_reduction_for_comms or held._all_reduce_hook:
