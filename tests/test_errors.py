@@ -29,6 +29,7 @@ KINDS = {
     "MissingExtra": ImportError,
     "PlanMismatch": ValueError,
     "ProfileError": RuntimeError,
+    "RankFailed": RuntimeError,
     "RewriteError": RuntimeError,
     "StaleCapture": RuntimeError,
     "SwapError": RuntimeError,

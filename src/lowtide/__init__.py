@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lowtide.errors import MissingExtra as MissingExtra
     from lowtide.errors import PlanMismatch as PlanMismatch
     from lowtide.errors import ProfileError as ProfileError
+    from lowtide.errors import RankFailed as RankFailed
     from lowtide.errors import RewriteError as RewriteError
     from lowtide.errors import StaleCapture as StaleCapture
     from lowtide.fitting.fit import fit as fit
@@ -46,6 +47,7 @@ _PUBLIC = {
     "PlanMismatch": "lowtide.errors",
     "Profile": "lowtide.records.profile",
     "ProfileError": "lowtide.errors",
+    "RankFailed": "lowtide.errors",
     "RewriteError": "lowtide.errors",
     "StaleCapture": "lowtide.errors",
     "StepGraph": "lowtide.graph.step_graph",
@@ -73,6 +75,7 @@ __all__ = [
     "PlanMismatch",
     "Profile",
     "ProfileError",
+    "RankFailed",
     "RewriteError",
     "StaleCapture",
     "StepGraph",

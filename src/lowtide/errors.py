@@ -47,6 +47,14 @@ class ProfileError(LowtideError, RuntimeError):
     """What was measured contradicts what the graph promises; a bug in lowtide or in a kernel's meta function."""
 
 
+class RankFailed(LowtideError, RuntimeError):
+    """Another process of the group failed, or is gone; the message names it."""
+
+
+class PeerLost(RankFailed):
+    """A collective did not come about; who is the cause is not known yet."""
+
+
 def shown(value: object) -> str:
     """A foreign value fit for an error message: on one line and short."""
     try:

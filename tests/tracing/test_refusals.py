@@ -169,7 +169,9 @@ def test_what_is_no_model_or_optimizer() -> None:
         lowtide.capture(nn.Linear(1, 1), None, torch.ones(1))  # type: ignore[arg-type]
 
 
-ONE_PROCESS = ".*does not reduce gradients over ranks yet: train the plain model in one process"
+ONE_PROCESS = (
+    ".*a graph alone does not train on several ranks: give it to train_step, or the plain model in one process"
+)
 
 
 @pytest.fixture
@@ -185,7 +187,10 @@ def test_one_of_several_processes() -> None:
     with pytest.raises(CaptureError, match=HERE + ".*one of 2 processes" + ONE_PROCESS):
         capture(nn.Linear(4, 1))
     model = nn.Linear(4, 1)
-    with pytest.raises(CaptureError, match=HERE + ".*one of 2 processes" + ONE_PROCESS):
+    apart = (
+        ".*which would train apart: give train_step the model under DistributedDataParallel or fully_shard, or process_"
+    )
+    with pytest.raises(CaptureError, match=HERE + ".*one of 2 processes" + apart):
         lowtide.train_step(model, torch.optim.SGD(model.parameters()), torch.ones(2, 4))
 
 

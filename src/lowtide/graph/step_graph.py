@@ -21,6 +21,7 @@ from lowtide.graph.storing import Packing, Swapping, packings, swappings
 from lowtide.kernels.boundary import boundary
 from lowtide.kernels.dispatch import below_autograd, grad_mode_of
 from lowtide.kernels.packing import pack_bits
+from lowtide.kernels.shards import as_gradient, local
 from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm
 from lowtide.records.vocabulary import Purpose, Role
@@ -92,7 +93,7 @@ class StepGraph:
     def run(self, batch: Sequence[Tensor], ledger: Ledger) -> Any:
         """The step on the tensors of a batch; `ledger` says afterwards, or after an exception, what has moved."""
         with below_autograd():
-            outputs = self.program.run([*self.residents, *batch], ledger)
+            outputs = self.program.run([*self.held, *batch], ledger)
         return self.returned(outputs, ledger)
 
     def returned(self, outputs: list[Any], ledger: Ledger) -> Any:
@@ -103,7 +104,7 @@ class StepGraph:
         loose = [rest.pop() for _ in self.loose][::-1]
         for parameter, gradient in zip(self.loose, loose, strict=True):
             if self.ending.micro is Micro.FIRST:
-                parameter.grad = gradient
+                parameter.grad = as_gradient(parameter, gradient)
             elif ledger.keep is not None:
                 ledger.keep.append((parameter, gradient))
         del loose
@@ -111,6 +112,11 @@ class StepGraph:
             return loss
         beside = pytree.tree_unflatten(rest, self.extra)
         return {**beside, "loss": loss} if isinstance(beside, dict) else (loss, *beside)
+
+    @property
+    def held(self) -> list[Tensor]:
+        """Of the residents what lies on this rank: what the program starts from, before the batch."""
+        return [local(tensor) for tensor in self.residents]
 
     @cached_property
     def program(self) -> Program:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from lowtide.errors import EagerMismatch
 from lowtide.kernels.dispatch import as_the_user
+from lowtide.kernels.shards import as_gradient, is_sharded, local, whole
 from lowtide.kernels.swap import Space
 from lowtide.optimizer.torch_optimizers import step_hooks, torch_class
 
@@ -120,6 +121,7 @@ class Ledger:
     around: Callable[[Callable[[], object]], None] | None = None
     """Calls each `optimizer.step()`, to measure it."""
     _group: dict[int, int] = field(default_factory=dict)
+    _owners: dict[int, Tensor] = field(default_factory=dict)
 
     def loss_is(self, loss: Tensor) -> None:
         """The loss is known; no parameter has moved yet."""
@@ -129,6 +131,13 @@ class Ledger:
             raise EagerMismatch(
                 f"the step's loss is {float(loss)!r}, that of the same code in eager is {float(self.expected)!r}"
             )
+
+    def own(self, held: Sequence[Tensor]) -> list[Tensor]:
+        """The optimizer's own parameters, of which the program has what this rank holds."""
+        assert self.optimizer is not None, "a step without an optimizer has no updates"
+        if not self._owners:
+            self._owners = {id(local(p)): p for group in self.optimizer.param_groups for p in group["params"]}
+        return [self._owners.get(id(tensor), tensor) for tensor in held]
 
     def step(self) -> None:
         """One `optimizer.step()`."""
@@ -175,12 +184,16 @@ def update(
     The gradients are gone afterwards, unless the ledger keeps them. With `add` they are added to what `.grad` holds;
     without `move` that is all. `clip` gives a norm and how many of the parameters it is taken over.
     """
+    parameters = ledger.own(parameters)
     if ledger.seen is not None:
         ledger.seen(parameters, gradients)
         return
+    if any(map(is_sharded, parameters)):
+        with as_the_user(), torch.no_grad():
+            gradients = [as_gradient(p, g) for p, g in zip(parameters, gradients, strict=True)]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if add and parameter.grad is not None:
-            parameter.grad.add_(gradient)
+            local(parameter.grad).add_(local(gradient))
         else:
             parameter.grad = gradient
     if not move:
@@ -190,7 +203,7 @@ def update(
     try:
         with as_the_user():
             if clip is not None:
-                ledger.norm = clip_grad_norm_(parameters[: clip[1]], clip[0])
+                ledger.norm = whole(clip_grad_norm_(parameters[: clip[1]], clip[0]))
             with ledger.only(parameters):
                 ledger.step()
     finally:
@@ -212,9 +225,9 @@ def _bytes(x: Tensor) -> bytes:
 
 
 def state_tensors(optimizer: Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """The optimizer's tensors for `parameter`, by name."""
+    """The optimizer's tensors for `parameter`, by name; of sharded ones the shard."""
     state = optimizer.state.get(parameter, {})
-    return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+    return {str(key): local(value) for key, value in state.items() if isinstance(value, Tensor)}
 
 
 def expected_state(optimizer: Optimizer, parameter: Tensor) -> dict[str, int]:
@@ -243,7 +256,7 @@ def expected_state(optimizer: Optimizer, parameter: Tensor) -> dict[str, int]:
         rehearsal = kind([{"params": [stand_in], **settings}], lr=1e-3)  # type: ignore[call-arg]
         rehearsal.step()
     return {
-        name: parameter.numel() * tensor.element_size()
+        name: local(parameter).numel() * tensor.element_size()
         if tensor.shape == stand_in.shape
         else tensor.untyped_storage().nbytes()
         for name, tensor in state_tensors(rehearsal, stand_in).items()

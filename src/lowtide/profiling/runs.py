@@ -225,7 +225,7 @@ def train_plain(
     graph: StepGraph, batch: Sequence[Tensor], clock: Clock, meter: Meter, ledger: Ledger
 ) -> tuple[PlainRun, list[Any]]:
     """The same as a step of training, with what the program gives back."""
-    inputs = [*graph.residents, *batch]
+    inputs = [*graph.held, *batch]
     ledger.around = weighed = _Weighed(meter)
     with collector_waits(), below_autograd():
         meter.start()
@@ -243,13 +243,13 @@ def _keep(graph: StepGraph) -> Kept | None:
 
 def _inputs(graph: StepGraph, batch: Sequence[Tensor]) -> dict[str, Any]:
     placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-    return dict(zip(placeholders, [*graph.residents, *batch], strict=True))
+    return dict(zip(placeholders, [*graph.held, *batch], strict=True))
 
 
 def _residents(graph: StepGraph, batch: Sequence[Tensor]) -> Iterator[tuple[Tensor, int]]:
     """Each input with the number of its storage: inputs come first in the graph's storages, one each but for ties."""
     seen: dict[int, int] = {}
-    for tensor in (*graph.residents, *batch):
+    for tensor in (*graph.held, *batch):
         key = tensor.untyped_storage()._cdata
         yield tensor, seen.setdefault(key, len(seen))
 

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from lowtide.device.swap.space import bytes_of
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.replay import generator_of
+from lowtide.kernels.shards import local
 from lowtide.optimizer.torch_optimizers import step_hooks
 
 _DICTS = (dict, OrderedDict, defaultdict)
@@ -46,7 +47,8 @@ class PutAside:
         self._held = _Held([graph.optimizer, *graph.residents, *batch])
         self.leaves = [tensor for tensor in self._held.tensors if tensor.is_leaf]
         self._gradients = [(p, p.grad) for p in self.leaves]
-        storages = {t.untyped_storage()._cdata: bytes_of(t) for t in self._held.tensors if t.layout is torch.strided}
+        there = [local(t) for t in self._held.tensors if t.layout is torch.strided]
+        storages = {t.untyped_storage()._cdata: bytes_of(t) for t in there}
         self._storages = list(storages.values())
         devices = {torch.device("cpu"), graph.device}
         self._random = [(generator, generator.get_state()) for generator in map(generator_of, devices)]

@@ -30,6 +30,15 @@ class Saved:
         data = {"format": self.FORMAT, **_encode(self)}
         write_text(path, json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
 
+    def text(self) -> str:
+        """The same, for another process of this version."""
+        return json.dumps(_encode(self), separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """What `text` of another process says."""
+        return typing.cast(Self, _decode(cls, json.loads(text), cls.__name__))
+
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read back an equal record; InputError says in one sentence what is wrong with the file."""

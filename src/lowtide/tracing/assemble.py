@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from lowtide.graph.ops import Op, Storage, TensorMade
 from lowtide.kernels.effects import SCATTERS, can_repeat, is_random, written_arguments
+from lowtide.kernels.shards import local
 from lowtide.optimizer.update import expected_state, update
 from lowtide.records.vocabulary import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
@@ -161,7 +162,7 @@ def _name_of(target: Any) -> str:
 def _add_residents(storages: _Storages, placeholders: Sequence[fx.Node], inputs: Sequence[InputTensor]) -> None:
     by_real: dict[int, int] = {}
     for node, given in zip(placeholders, inputs, strict=True):
-        real = given.tensor.untyped_storage()
+        real = local(given.tensor).untyped_storage()
         index = by_real.get(real._cdata)
         if index is None:
             index = by_real[real._cdata] = storages.add(given.name, real.nbytes(), given.role, resident=True)

@@ -14,7 +14,9 @@ from lowtide.errors import InputError, shown
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
 from lowtide.graph.step_graph import Siblings, StepGraph
+from lowtide.kernels.shards import is_sharded, local
 from lowtide.optimizer.update import Micro, UpdateForm, parts, update
+from lowtide.parallel.alone import Alone
 from lowtide.records.vocabulary import Phase, Role
 from lowtide.tracing.assemble import InputTensor, assemble
 from lowtide.tracing.cleanup import (
@@ -40,6 +42,7 @@ from lowtide.tracing.refusals import (
 from lowtide.tracing.settling import has_settled
 from lowtide.tracing.signs import keep_signs, sign_relus
 from lowtide.tracing.source import user_line
+from lowtide.tracing.spreading import gather_late, reduced, whole_form
 from lowtide.tracing.strides import keep_strides
 from lowtide.tracing.wrappers import unwrapped
 from lowtide.watching.guards import Guards
@@ -69,6 +72,8 @@ class Traced:
     extra: pytree.TreeSpec
     conditions: Conditions
     guards: Guards
+    spread: Alone
+    """Over which ranks, and how."""
 
     @cached_property
     def signs(self) -> int:
@@ -87,9 +92,12 @@ class Traced:
         assert isinstance(results, list)
         nodes = results[len(results) - len(self.gradients) :]
         gradients = dict(zip(self.gradients, nodes, strict=True))
-        loose = _add_updates(graph, self.model, self.optimizer, by_name, gradients, ending)
+        complete = reduced(graph, gradients, by_name, self.spread, ending)
+        loose = _add_updates(graph, self.model, self.optimizer, by_name, complete, ending)
         graph.lint()
-        ops, storages = assemble(graph, self.given, self.optimizer, list(gradients.values()), adds=ending.adds)
+        ops, storages = assemble(
+            graph, self.given, self.optimizer, [*gradients.values(), *complete.values()], adds=ending.adds
+        )
         layers = (path for path, module in self.model.named_modules() if any(True for _ in module.parameters(False)))
         return StepGraph(
             model=self.model,
@@ -136,18 +144,39 @@ def capture(
 
 
 def trace(
-    model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None = None, *, side_effects: str = "refuse"
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    loss: Loss | None = None,
+    *,
+    side_effects: str = "refuse",
+    spread: Alone | None = None,
 ) -> Traced:
-    """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time."""
+    """The part of `capture` that takes long; several endings can be put to it. One thread traces at a time.
+
+    `spread` is how the model is spread over ranks; without it, a model that is spread is refused.
+    """
     if side_effects not in SIDE_EFFECTS:
         raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {shown(side_effects)}")
     with _ONE_AT_A_TIME, profiler_waits(), collector_waits():
-        return _trace(model, optimizer, batch, loss, side_effects)
+        if spread is None:
+            return _trace(model, optimizer, batch, loss, side_effects, Alone(model), spreads=False)
+        with spread.aside():
+            return _trace(model, optimizer, batch, loss, side_effects, spread, spreads=True)
 
 
-def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, side_effects: str) -> Traced:
+def _trace(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batch: Any,
+    loss: Loss | None,
+    side_effects: str,
+    spread: Alone,
+    *,
+    spreads: bool,
+) -> Traced:
     optimizer = unwrapped(optimizer)
-    refuse_types(model, optimizer, loss)
+    refuse_types(model, optimizer, loss, spreads=spreads)
     form = BatchForm.of(batch)
     refuse_arrays(form)
     tensors = form.tensors(batch)
@@ -157,11 +186,11 @@ def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None
     settings = torch_settings()
     watcher = Watcher(model, loss or model_loss)
     try:
-        joint = trace_joint(model, loss or model_loss, inputs, form, tensors, watcher)
+        joint = trace_joint(model, loss or model_loss, inputs, form, tensors, watcher, spread)
         effects = watcher.effects({fake: real for fake, (_, real) in joint.stand_ins.items()})
         settled: list[Effect] = []
         if may_settle(effects, joint.forward_effects) and has_settled(
-            model, loss or model_loss, inputs, form, tensors, joint.forward
+            model, loss or model_loss, inputs, form, tensors, joint.forward, spread
         ):
             settled, effects = effects, []
         if side_effects == "refuse":
@@ -183,18 +212,20 @@ def _trace(model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None
             for k, t in enumerate(constants)
         ),
     ]
-    graph = functionalize(joint.module.graph, [x.tensor for x in given])
+    graph = functionalize(joint.module.graph, [local(x.tensor) for x in given])
     _batch_last(graph, given, len(inputs.parameters) + len(inputs.buffers), len(tensors))
     drop_aliases(graph)
     forget_shape_sources(graph)
     by_name = {x.name: x.tensor for x in given}
     gradients = _take_gradients(graph, joint.trainable, by_name)
     drop_dead(graph)
+    gather_late(graph)
     gather_outputs(graph)
     write_early(graph)
     guards = Guards.of(watcher, settings, settled)
     return Traced(
-        model, optimizer, form, batch, graph, tuple(given), tuple(gradients), joint.extra, joint.conditions, guards
+        *(model, optimizer, form, batch, graph, tuple(given), tuple(gradients)),
+        *(joint.extra, joint.conditions, guards, spread),
     )
 
 
@@ -221,7 +252,8 @@ def _take_gradients(graph: fx.Graph, trainable: Sequence[str], by_name: dict[str
     results = list(output.args[0])
     count = len(trainable)
     there = [(n, g) for n, g in zip(trainable, results[len(results) - count :], strict=True) if g is not None]
-    owned = own_gradients(graph, [g for _, g in there], [by_name[n] for n, _ in there])
+    forms = [whole_form(by_name[n]) if is_sharded(by_name[n]) else by_name[n] for n, _ in there]
+    owned = own_gradients(graph, [g for _, g in there], forms)
     output.args = ([*results[: len(results) - count], *owned],)
     return {name: node for (name, _), node in zip(there, owned, strict=True) if node is not None}
 
@@ -276,8 +308,8 @@ def _join_sharing(parts: list[list[Tensor]]) -> list[list[Tensor]]:
     """Parts whose parameters lie in one storage, such as slices of a flat buffer, become one: they write one thing."""
     joined: list[list[Tensor]] = []
     for part in parts:
-        storages = {p.untyped_storage()._cdata for p in part}
-        sharing = [other for other in joined if storages & {p.untyped_storage()._cdata for p in other}]
+        storages = {local(p).untyped_storage()._cdata for p in part}
+        sharing = [other for other in joined if storages & {local(p).untyped_storage()._cdata for p in other}]
         joined = [other for other in joined if all(other is not x for x in sharing)]
         joined.append([p for other in (*sharing, part) for p in other])
     return joined

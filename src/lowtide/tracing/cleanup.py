@@ -115,7 +115,7 @@ def own_gradients(
         if not shared and same_strides(value, tuple(wanted)):
             result.append(node)
             continue
-        with graph.inserting_after(_behind_getitems(node)):
+        with graph.inserting_after(behind_getitems(node)):
             copied = graph.call_function(restride, (node, list(wanted)))
         with value.fake_mode:
             copied.meta["val"] = torch.empty_strided(parameter.shape, wanted, dtype=value.dtype, device=value.device)
@@ -124,7 +124,7 @@ def own_gradients(
     return result
 
 
-def _behind_getitems(node: fx.Node) -> fx.Node:
+def behind_getitems(node: fx.Node) -> fx.Node:
     """The last node of the op that made `node`, its `getitem`s included."""
     last = node
     while last.next.target is operator.getitem:

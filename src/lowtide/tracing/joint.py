@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from lowtide.errors import CaptureError, LowtideError, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
+from lowtide.kernels.shards import local
+from lowtide.parallel.alone import Alone
 from lowtide.tracing.known import KnownValues, models_may_look
 from lowtide.tracing.loss import Loss, loss_and_rest
 from lowtide.tracing.real_writes import RealWrites
-from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, random_states
+from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, new_nodes, random_states
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
+from lowtide.tracing.spreading import note_gathers
 from lowtide.tracing.value_dependent import ValueDependent
 from lowtide.watching.watcher import Effect, Watcher, collector_waits
 
@@ -64,10 +67,17 @@ class Joint:
 
 
 def trace_joint(
-    model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, batch: Sequence[Tensor], watcher: Watcher
+    model: nn.Module,
+    loss: Loss,
+    inputs: Inputs,
+    form: BatchForm,
+    batch: Sequence[Tensor],
+    watcher: Watcher,
+    spread: Alone,
 ) -> Joint:
     """Trace with fake tensors: no kernel of the step runs and no memory is taken.
 
+    The graph starts from what this rank holds of each parameter, and gathers the rest as the model is `spread`.
     What the user's Python does meanwhile is the `watcher`'s to see and to undo.
     """
     everything = inputs.parameters | inputs.outside
@@ -83,10 +93,8 @@ def trace_joint(
 
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
         recorder = Recorder(model, known, writes)
-        own = {
-            name: tensor.requires_grad_(inputs.parameters[name].requires_grad)
-            for name, tensor in zip(inputs.parameters, parameters, strict=True)
-        }
+        given = _gathered(dict(zip(inputs.parameters, parameters, strict=True)), spread)
+        own = {name: tensor.requires_grad_(inputs.parameters[name].requires_grad) for name, tensor in given.items()}
         state = own | dict(zip(inputs.buffers, buffers, strict=True))
         reals = inputs.parameters | inputs.buffers
         stand_ins.update({id(reals[name]): tensor for name, tensor in state.items()})
@@ -120,7 +128,7 @@ def trace_joint(
         try:
             traced = make_fx(
                 step, tracing_mode="fake", _allow_non_fake_inputs=True, _disable_torch_fn_metadata_mode=True
-            )([x.detach() for x in inputs.parameters.values()], list(inputs.buffers.values()), list(batch))
+            )([local(x).detach() for x in inputs.parameters.values()], list(inputs.buffers.values()), list(batch))
         except LowtideError:
             raise
         except Exception as error:
@@ -151,6 +159,17 @@ def trace_joint(
         {id(fake): (fake, reals_by_id[real]) for real, fake in stand_ins.items()},
         forward_effects,
     )
+
+
+def _gathered(parameters: Mapping[str, Tensor], spread: Alone) -> dict[str, Tensor]:
+    """Whole parameters, before the recorder looks: gathering is no op of the user's."""
+    mode = get_proxy_mode()
+    assert mode is not None, "a trace works inside make_fx only"
+    last = mode.tracer.graph._root.prev
+    with torch.no_grad():
+        given = spread.gathered(parameters)
+    note_gathers(list(new_nodes(mode.tracer.graph, last))[::-1], spread, user_line())
+    return given
 
 
 def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:

@@ -21,19 +21,21 @@ from lowtide.tracing.source import short, user_line
 from lowtide.watching.holders import Attributes
 from lowtide.watching.watcher import Effect
 
-_ONE_PROCESS = "lowtide does not reduce gradients over ranks yet: train the plain model in one process"
+_ONE_PROCESS = "a graph alone does not train on several ranks: give it to train_step, or the plain model in one process"
 
 
-def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
-    """Refuse what is no model, no optimizer or no loss function, and what belongs to a step of several processes."""
+def refuse_types(model: object, optimizer: object, loss: object = None, *, spreads: bool = False) -> None:
+    """Refuse what is no model, no optimizer or no loss function, and, unless it is known how the model `spreads` over
+    ranks, what belongs to a step of several processes."""
     where = user_line()
     if not isinstance(model, nn.Module):
         raise CaptureError(f"{where}: the model must be a torch.nn.Module, not {type(model).__name__}")
     if not isinstance(optimizer, Optimizer):
         raise CaptureError(f"{where}: the optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     refuse_criterion(loss, where)
-    refuse_ranks(where)
-    _refuse_parallel(model, where)
+    if not spreads:
+        _refuse_ranks(where)
+    _refuse_parallel(model, where, spreads=spreads)
     for path, module in model.named_modules():
         if isinstance(module, OptimizedModule):
             raise CaptureError(
@@ -54,7 +56,7 @@ def refuse_types(model: object, optimizer: object, loss: object = None) -> None:
             )
 
 
-def refuse_ranks(where: str) -> None:
+def _refuse_ranks(where: str) -> None:
     """Refuse to train as one of several processes: each would go its own way, and nobody would say so."""
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise CaptureError(
@@ -63,13 +65,13 @@ def refuse_ranks(where: str) -> None:
         )
 
 
-def _refuse_parallel(model: nn.Module, where: str) -> None:
-    """Refuse models that are spread over devices or processes."""
+def _refuse_parallel(model: nn.Module, where: str, *, spreads: bool) -> None:
+    """Refuse models that are spread over devices or processes, but for what `spreads` as a whole."""
     # Imported only by those who use them, and slow to import.
     fsdp, tensor = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
     spread: tuple[type, ...] = (nn.DataParallel, DistributedDataParallel)
     if fsdp is not None:
-        spread += (fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
+        spread += (fsdp.FullyShardedDataParallel,) if spreads else (fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
     for path, module in model.named_modules():
         if isinstance(module, spread):
             kind = next(c.__name__ for c in type(module).__mro__ if c in spread)
@@ -78,7 +80,7 @@ def _refuse_parallel(model: nn.Module, where: str) -> None:
                 f"{_ONE_PROCESS}"
             )
     for name, parameter in model.named_parameters():
-        if tensor is not None and isinstance(parameter, tensor.DTensor):
+        if not spreads and tensor is not None and isinstance(parameter, tensor.DTensor):
             raise CaptureError(f"{where}: {name} is a DTensor, of which each process holds a part: {_ONE_PROCESS}")
 
 

@@ -14,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lowtide.graph.batch_form import BatchForm
+from lowtide.kernels.shards import local
+from lowtide.parallel.alone import Alone
 from lowtide.tracing.joint import Inputs, quiet_trace, standing_in
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.loss import Loss
@@ -51,7 +53,13 @@ class _Echo(TorchDispatchMode):
 
 
 def has_settled(
-    model: nn.Module, loss: Loss, inputs: Inputs, form: BatchForm, batch: Sequence[Tensor], before: Signature
+    model: nn.Module,
+    loss: Loss,
+    inputs: Inputs,
+    form: BatchForm,
+    batch: Sequence[Tensor],
+    before: Signature,
+    spread: Alone,
 ) -> bool:
     """Does a second forward change nothing more, and run what `before` says? Called before anything is put back."""
     watcher = Watcher(model, loss)
@@ -60,7 +68,8 @@ def has_settled(
     try:
         with quiet_trace(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
             reals = inputs.parameters | inputs.buffers
-            stand_ins = {id(t): mode.from_tensor(t).detach().requires_grad_(t.requires_grad) for t in reals.values()}
+            fakes = spread.gathered({name: mode.from_tensor(local(t)) for name, t in reals.items()})
+            stand_ins = {id(t): fakes[name].detach().requires_grad_(t.requires_grad) for name, t in reals.items()}
             leaves = [mode.from_tensor(t) for t in batch]
             known.start(leaves)
             with echo, torch.enable_grad(), standing_in(model, stand_ins), ValueDependent(), watcher.watching():

@@ -12,6 +12,16 @@ from lowtide.optimizer.update import UpdateForm, describe
 from lowtide.records.step_plan import Identity
 
 
+def op_lines(graph: StepGraph) -> list[str]:
+    """Every op in a line, without what may differ between ranks: the sizes of shards."""
+    found = []
+    for op in graph.ops:
+        made = "" if op.is_update else ", ".join(map(str, op.outputs))
+        place = f" ({op.module or 'root'}, {op.source})"
+        found.append(f"{op.name} = {op.op}({arguments_text(op.node, {})}) -> {made}{place}")
+    return found
+
+
 def identity(graph: StepGraph, *, numbers: bool = True) -> Identity:
     """Which step this is; without `numbers`, whatever the floats among its arguments are."""
     digest = hashlib.sha256()

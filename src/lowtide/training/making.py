@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 from lowtide.device.limit import give_back
@@ -16,13 +15,15 @@ from lowtide.errors import InputError, PlanMismatch
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Micro, UpdateForm, is_separable
+from lowtide.parallel.alone import Alone
+from lowtide.parallel.ranks import Ranks
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.capture import Traced, trace
 from lowtide.tracing.lifting import lift
 from lowtide.tracing.loss import Loss
 from lowtide.tracing.refusals import refuse_arrays
-from lowtide.training.identity import identity
+from lowtide.training.identity import identity, op_lines
 from lowtide.training.options import Options
 from lowtide.training.pipeline import Guess, StageTimes, guess_steps, plan_alike, plan_steps
 from lowtide.training.planned import Planned, apply_plan, taken_over
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 GIVEN_BACK = 2**26
 """Bytes of a step from which what planning and measuring took is given back to the system, which takes a moment."""
+SAME_BATCHES = "every rank must have batches of one form at each step, and the same settings"
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
 
@@ -47,9 +49,18 @@ class Forms:
     """All that one training has captured and planned; what is missing is made when a batch asks for it."""
 
     def __init__(
-        self, model: nn.Module, optimizer: Optimizer, batch: Any, loss: Loss | None, options: Options, plan: Path | None
+        self,
+        spread: Alone,
+        ranks: Ranks,
+        optimizer: Optimizer,
+        batch: Any,
+        loss: Loss | None,
+        options: Options,
+        plan: Path | None,
     ) -> None:
-        self.model = model
+        self.spread = spread
+        """The model, and how it is spread over `ranks`."""
+        self.ranks = ranks
         self.optimizer = optimizer
         self.loss = loss
         self.options = options
@@ -75,8 +86,11 @@ class Forms:
         refuse_arrays(form)
         now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
         why: Change | None = None
-        for prepared in reversed(self.remembered):
-            mismatch = prepared.mismatch(form, now, batch)
+        known = list(reversed(self.remembered))
+        mismatches = [prepared.mismatch(form, now, batch) for prepared in known]
+        served = [f"step {k}" for k, mismatch in enumerate(mismatches) if mismatch is None][:1]
+        self.ranks.same("batch or setting", [*form.lines, *(served or ["captured anew"])], SAME_BATCHES)
+        for prepared, mismatch in zip(known, mismatches, strict=True):
             if mismatch is None:
                 self._refuse_midway(prepared, why, midway=midway)
                 self.newest = self._improved(prepared, batch, midway=midway)
@@ -103,7 +117,7 @@ class Forms:
         taken over, when these have cost as much as measuring and planning will take."""
         if prepared.guess is not None and prepared.guess.is_measured:
             return self.planned(prepared)
-        if not prepared.taken_over or midway or prepared.lost <= self.planning_seconds:
+        if not prepared.taken_over or midway or not self.ranks.any(prepared.lost > self.planning_seconds):
             return prepared
         log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
         try:
@@ -136,7 +150,9 @@ class Forms:
         """Trace; a number that has changed since the newest trace is lifted out of the graph where that can be."""
 
         def plain() -> Traced:
-            return trace(self.model, self.optimizer, batch, self.loss, side_effects=self.options.side_effects)
+            side_effects = self.options.side_effects
+            model = self.spread.model
+            return trace(model, self.optimizer, batch, self.loss, side_effects=side_effects, spread=self.spread)
 
         if why is None or not why.may_be_lifted or self._captures.get(why.name, 0) > 1:
             return plain()
@@ -161,16 +177,19 @@ class Forms:
         with self._bar() as bar:
             bar.say("capture")
             times = self.times = StageTimes()
-            traced = replace(self._trace(batch, why), example=None)  # the batch must not stay alive
+            traced, graphs = self.ranks.together("capture", lambda: self._captured(batch, why))
+            self.ranks.same("batch", traced.form.lines, SAME_BATCHES)
+            for graph in graphs.values():
+                lines = [] if self.ranks.alone else op_lines(graph)
+                self.ranks.same("step", lines, "give all ranks the same model, loss and form of batch")
             now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
-            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
             times.note("capture", f"{len(traced.graph.nodes)} ops for {'; '.join(traced.form.lines)}")
             prepared = self._known(traced, graphs, now, saved, bar, alike=alike)
             if prepared is not None:
                 return self._ready(prepared)
-            guess = guess_steps(traced, graphs, batch, self._wanted, bar, times)
+            guess = guess_steps(traced, graphs, batch, self._wanted, bar, times, self.ranks)
             prepared = Prepared.of(traced, now, guess.steps, None, guess=guess)
-            if alike and guess.can_train and self.options.measure == "training" and self.options.swap == "off":
+            if alike and guess.can_train and self._measures_in_training:
                 return prepared
             return self._planned(prepared, guess, bar)
 
@@ -190,7 +209,7 @@ class Forms:
         return done
 
     def _planned(self, prepared: Prepared, guess: Guess, bar: Progress) -> Prepared:
-        steps, source = plan_steps(guess, self._wanted, self.swap, bar, self.times)
+        steps, source = plan_steps(guess, self._wanted, self.swap, bar, self.times, self.ranks)
         self.planning_seconds = sum(self.times.seconds.values())
         done = self._ready(prepared.planned(steps, source))
         prepared.guess = None
@@ -216,6 +235,15 @@ class Forms:
     @property
     def _wanted(self) -> Options:
         return replace(self.options, budget=self._budget)
+
+    @property
+    def _measures_in_training(self) -> bool:
+        """Not where copies are measured too, nor where ranks measure together."""
+        return self.options.measure == "training" and self.options.swap == "off" and self.ranks.alone
+
+    def _captured(self, batch: Any, why: Change | None) -> tuple[Traced, dict[Micro, StepGraph]]:
+        traced = replace(self._trace(batch, why), example=None)  # the batch must not stay alive
+        return traced, {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
 
     def _known(
         self,
@@ -251,7 +279,10 @@ class Forms:
         bar.say("plan, as for another shape")
         others = [c.steps for c in same if c.plans]
         assert isinstance(self._budget, int), "a plan has been made"
-        steps = plan_alike(traced, graphs, self.options, self._budget, sources[-1], others, self.swap, bar, self.times)
+        steps = plan_alike(
+            *(traced, graphs, self.options, self._budget, sources[-1], others, self.swap, bar, self.times),
+            ranks=self.ranks,
+        )
         if steps is None:
             return None
         return Prepared.of(traced, now, steps, sources[-1], taken_over=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lowtide.errors import InputError, shown
 from lowtide.planning.policies import policy as find_policy
@@ -31,6 +32,9 @@ class Options:
     """Of batch and settings, whose graphs and plans are kept."""
     measure: str
     """When: in the first steps of the training, or before."""
+    process_group: Any = None
+    bucket_cap_mb: float | None = None
+    """Of gradients that are reduced together; None for DDP's own."""
     allowed: Allowed = EVERYTHING
     """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
     addresses: bool = True

@@ -5,9 +5,10 @@ not be good, it only has to stay inside the budget, and the ops are measured whi
 training itself. The second pass works on what was measured, and its plan is the one that trains from then on.
 """
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch import Tensor
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm
+from lowtide.parallel.merged import merged
+from lowtide.parallel.ranks import ALONE, Ranks
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
@@ -25,11 +28,12 @@ from lowtide.profiling.scaled import Basis
 from lowtide.profiling.signs import sign_profiles
 from lowtide.profiling.while_training import Measuring
 from lowtide.records.profile import Profile
-from lowtide.records.step_plan import StepPlan
+from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import Traced
 from lowtide.training.following import are_alike
+from lowtide.training.identity import identity
 from lowtide.training.options import Options
 from lowtide.training.planned import BudgetUnreachable, Planned, Say, Variant, apply_plan, make_plan
 from lowtide.training.progress import Progress
@@ -151,14 +155,20 @@ class Guess:
 
 
 def guess_steps(
-    traced: Traced, graphs: Mapping[Micro, StepGraph], example: Any, wanted: Options, bar: Progress, times: StageTimes
+    traced: Traced,
+    graphs: Mapping[Micro, StepGraph],
+    example: Any,
+    wanted: Options,
+    bar: Progress,
+    times: StageTimes,
+    ranks: Ranks,
 ) -> Guess:
     """A provisional plan for the step in `graphs`, which was traced with the batch `example`."""
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     whole = _whole(traced, graphs, wanted)
     signed = _worthwhile_signs(traced, whole) if wanted.allowed.pack else None
     seconds = provisional_seconds(whole, wanted.time_limit)
-    through, fits = _provisional(whole, signed, wanted.budget, seconds=seconds, say=bar.planning)
+    through, fits = _provisional(whole, signed, wanted.budget, seconds=seconds, say=bar.planning, ranks=ranks)
     times.note("provisional plan", "not needed" if through is None else "the ops are measured while it runs")
     budget = parse_bytes(wanted.budget, whole=estimate(whole).step_peak_B)
     spent, measuring = 0.0 if through is None else seconds, Measuring(whole, through)
@@ -166,12 +176,17 @@ def guess_steps(
 
 
 def plan_steps(
-    guess: Guess, wanted: Options, swap: SwapUse, bar: Progress, times: StageTimes
+    guess: Guess, wanted: Options, swap: SwapUse, bar: Progress, times: StageTimes, ranks: Ranks
 ) -> tuple[dict[Micro, Planned], Source]:
-    """Every kind of step planned into the budget by what is measured of it, and what the plans are made from."""
+    """Every kind of step planned into the budget by what is measured of it, and what the plans are made from.
+
+    Several `ranks` measure together, the first of them plans, and all take its plan.
+    """
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     traced, graphs, whole, signed = guess.traced, guess.graphs, guess.whole, guess.signed
-    measured, how = guess.measured(bar.measuring)
+    with ranks.watched("measuring"):
+        measured, how = guess.measured(bar.measuring)
+        measured = merged(measured, ranks)
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
     times.note("measure", f"{len(measured.ops)} ops {how}, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
@@ -188,15 +203,20 @@ def plan_steps(
     limit = _planning_seconds(measured, wanted, len(graphs), guess.seconds)
     steps = {}
     for kind, (graph, variant) in _variants(traced, graphs, signed).items():
-        chosen, plan = make_plan(
-            Variant(graph, measured),
-            None if variant is None else Variant(variant, with_signs),
-            budget,
-            name=wanted.policy,
-            time_limit=limit,
-            say=bar.planning,
-            lanes=lanes,
-            allowed=wanted.allowed,
+        chosen, plan = _agreed(
+            ranks,
+            graph,
+            variant,
+            lambda graph=graph, variant=variant: make_plan(  # type: ignore[misc]
+                Variant(graph, measured),
+                None if variant is None else Variant(variant, with_signs),
+                budget,
+                name=wanted.policy,
+                time_limit=limit,
+                say=bar.planning,
+                lanes=lanes,
+                allowed=wanted.allowed,
+            ),
         )
         times.note("plan", told(plan))
         steps[kind] = apply_plan(chosen, plan)
@@ -214,6 +234,7 @@ def plan_alike(
     swap: SwapUse,
     bar: Progress,
     times: StageTimes,
+    ranks: Ranks,
 ) -> dict[Micro, Planned] | None:
     """Every kind of step in `graphs` by the decisions of `others`, which are the same step in other shapes.
 
@@ -239,16 +260,21 @@ def plan_alike(
     steps = {}
     for kind, (graph, variant) in variants.items():
         try:
-            chosen, plan = make_plan(
-                Variant(graph, measured),
-                None if variant is None or with_signs is None else Variant(variant, with_signs),
-                budget,
-                name=wanted.policy,
-                time_limit=limit,
-                say=bar.planning,
-                lanes=lanes,
-                allowed=wanted.allowed,
-                follow=[plan for plan in follow[kind] if plan is not None],
+            chosen, plan = _agreed(
+                ranks,
+                graph,
+                variant,
+                lambda graph=graph, variant=variant, kind=kind: make_plan(  # type: ignore[misc]
+                    Variant(graph, measured),
+                    None if variant is None or with_signs is None else Variant(variant, with_signs),
+                    budget,
+                    name=wanted.policy,
+                    time_limit=limit,
+                    say=bar.planning,
+                    lanes=lanes,
+                    allowed=wanted.allowed,
+                    follow=[plan for plan in follow[kind] if plan is not None],
+                ),
             )
         except BudgetInfeasible:
             return None  # by scaled figures, which leave room; measuring decides
@@ -256,6 +282,17 @@ def plan_alike(
         steps[kind] = apply_plan(chosen, plan)
         times.note("rewrite")
     return steps
+
+
+def _agreed(
+    ranks: Ranks, graph: StepGraph, variant: StepGraph | None, make: Callable[[], tuple[StepGraph, StepPlan]]
+) -> tuple[StepGraph, StepPlan]:
+    """The graph and the plan that `make` gives on the first rank, for this rank's own graphs."""
+    if ranks.alone:
+        return make()
+    (plan,) = PlanFile.of_text(ranks.decided("planning", lambda: PlanFile((make()[1],)).text())).plans
+    chosen = variant if plan.signs and variant is not None else graph
+    return chosen, replace(plan, step=identity(chosen))
 
 
 def told(plan: StepPlan) -> str:
@@ -300,30 +337,34 @@ def provisional_seconds(graph: StepGraph, time_limit: float | None) -> float:
 
 
 def provisional_step(
-    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say
+    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say, ranks: Ranks = ALONE
 ) -> StepGraph | None:
     """`graph` rewritten to stay well inside `budget` by an estimate of it, to be measured that way; None where it fits
     as it is. Where there is a variant with `signs`, that is what is rewritten, as it can do with fewer bytes."""
-    return _provisional(graph, signs, budget, seconds=seconds, say=say)[0]
+    return _provisional(graph, signs, budget, seconds=seconds, say=say, ranks=ranks)[0]
 
 
 def _provisional(
-    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say
+    graph: StepGraph, signs: StepGraph | None, budget: int | str, *, seconds: float, say: Say, ranks: Ranks
 ) -> tuple[StepGraph | None, bool]:
     """The same, and whether it is well inside, which an estimate near the least that can be reached is not."""
-    estimated = estimate(graph)
+    estimated = merged(estimate(graph), ranks)
     room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
     if estimated.step_peak_B <= room:
         return None, True
     if signs is not None:
-        graph, estimated = signs, estimate(signs)
+        graph, estimated = signs, merged(estimate(signs), ranks)
     step = problem_of(graph, estimated)
     say("a first plan, to measure with")
-    fits = True
-    try:
-        order = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops
-    except BudgetInfeasible as infeasible:
-        order, fits = _near_the_floor(graph, step, infeasible, seconds / 2), False
+
+    def make() -> str:
+        try:
+            order, fits = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops, True
+        except BudgetInfeasible as infeasible:
+            order, fits = _near_the_floor(graph, step, infeasible, seconds / 2), False
+        return json.dumps([order, fits])
+
+    order, fits = json.loads(ranks.decided("planning", make))
     rewritten = rewrite(graph, step.actions, without_idle_runs(step.problem, order))
     verify(graph, rewritten)
     return rewritten, fits

@@ -110,7 +110,7 @@ def first_difference(graph: StepGraph, model: nn.Module, loss: Loss, batch: Any)
     with nothing_changes(graph, batch), below_autograd():
         tensors = graph.form.tensors(batch)
         inputs = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-        values: dict[str, Any] = dict(zip(inputs, [*graph.residents, *tensors], strict=True))
+        values: dict[str, Any] = dict(zip(inputs, [*graph.held, *tensors], strict=True))
         for op in graph.ops:
             if op.phase is not Phase.FORWARD:
                 break

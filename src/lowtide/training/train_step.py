@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
@@ -19,12 +20,15 @@ from lowtide.device.meter import Meter, meter_for
 from lowtide.errors import EagerMismatch, InputError, ProfileError
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.shards import local, whole
 from lowtide.optimizer.update import Ledger, Micro, describe, is_separable, state_tensors
+from lowtide.parallel.ranks import Ranks
+from lowtide.parallel.spread import refuse_silent_ranks, spread_of
 from lowtide.profiling.untouched import PutAside
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import PlanFile, StepPlan
 from lowtide.tracing.loss import Loss, model_loss
-from lowtide.tracing.refusals import refuse_ranks
+from lowtide.tracing.refusals import refuse_types
 from lowtide.tracing.source import user_line
 from lowtide.tracing.wrappers import unwrapped
 from lowtide.training.check import Checked, check_step
@@ -75,6 +79,8 @@ def train_step(
     keep_gradients: bool = False,
     forms: int = 16,
     measure: str = "training",
+    process_group: Any = None,
+    bucket_cap_mb: float | None = None,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
 
@@ -101,12 +107,17 @@ def train_step(
     trains from there on. Where no provisional plan is well inside the budget, with accumulation, where values are
     swapped, and with `measure="before"`, all this is done before `train_step` returns. So it is when somebody asks for
     `step.plan`, `step.graph` or the like: then the plan is made of what was measured by then.
+    On several ranks of torch.distributed `model` is under DistributedDataParallel or `fully_shard`, or a plain one with
+    a `process_group`, whose gradients are then averaged in buckets of `bucket_cap_mb`, 25 as in DDP. Training is bit
+    for bit that of DDP or FSDP2; all ranks run one plan, and each stays inside `budget`.
     """
     options = Options(
         *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
         keep_gradients=keep_gradients,
         forms=forms,
         measure=measure,
+        process_group=process_group,
+        bucket_cap_mb=bucket_cap_mb,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
 
@@ -129,16 +140,27 @@ class TrainStep:
         """Micro-steps since the parameters last moved."""
         self._calls = 0
         self._closed = False
-        self._forms = Forms(model, self.optimizer, batch, loss, options, plan)
+        if not isinstance(model, nn.Module):
+            refuse_types(model, self.optimizer, loss)
+        self._spread = spread_of(model, options.process_group, options.bucket_cap_mb, user_line())
+        self._ranks = Ranks(self._spread.group, next((p.device for p in model.parameters()), torch.device("cpu")))
+        self._ranks.same("parameter", self._spread.digests(), "load the same state on all ranks, or use DDP")
+        self._forms = Forms(self._spread, self._ranks, self.optimizer, batch, loss, options, plan)
         self._meter: Meter = meter_for(self._graph.device)
         self._arena = arena_for(self._graph.device) if options.addresses else None
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""
         self._refuse_closed()
-        refuse_ranks(user_line())
-        prepared = self._forms.for_batch(batch, midway=bool(self._done))
+        if self._spread.group is None:
+            refuse_silent_ranks(user_line())
         kind = self._kind()
+        with self._ranks.watched("a step"):
+            self._spread.start(synced=kind in (Micro.ONLY, Micro.FIRST))
+            return self._call(batch, kind)
+
+    def _call(self, batch: Any, kind: Micro) -> Any:
+        prepared = self._forms.for_batch(batch, midway=bool(self._done))
         step = prepared.steps[kind]
         tensors = step.graph.form.tensors(batch)
         ledger = Ledger(self.optimizer, [] if step.graph.ending.keep else None, space=self._forms.swap.space)
@@ -166,7 +188,7 @@ class TrainStep:
             elif undo is not None and undone:
                 undo()
             if isinstance(error, EagerMismatch):
-                where = first_difference(step.captured, self.model, self.loss or model_loss, batch)
+                where = self._first_difference(step, batch)
                 error.args = (
                     f"{error}: they differ first in {where}; nothing has moved. lowtide.check() compares all "
                     "gradients; sentinel=False trains on regardless",
@@ -224,8 +246,9 @@ class TrainStep:
         self._meter.start()
         try:
             norm = None
+            self._spread.flush([p for group in self.optimizer.param_groups for p in group["params"]])
             if self.options.clip_grad_norm is not None:
-                norm = clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+                norm = whole(clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
             self.optimizer.step()
         finally:
             self.last = Measured(before + self._meter.stop().peak, None)
@@ -334,6 +357,8 @@ class TrainStep:
         """
         if self._done:
             raise InputError("a check between micro-steps would lose their gradients: check before the first of them")
+        if not self._ranks.alone:
+            raise InputError("check compares one process with eager: check the plain model in one process before")
         step = self._forms.for_batch(batch, midway=bool(self._done)).steps[self._kind()]
         return check_step(
             step.graph,
@@ -411,6 +436,12 @@ class TrainStep:
     def _in_arena(self, layout: Layout, *, usual: bool) -> AbstractContextManager[None]:
         return nullcontext() if self._arena is None else self._arena.step(layout, usual=usual)
 
+    def _first_difference(self, step: Planned, batch: Any) -> str:
+        """Where the step and the user's code differ; that takes a forward of each, which other ranks do not join."""
+        if not self._ranks.alone:
+            return f"the forward of rank {self._ranks.rank}"
+        return first_difference(step.captured, self.model, self.loss or model_loss, batch)
+
     def _eager_loss(self, step: Planned, batch: Any) -> Tensor | Exception:
         """The loss by the user's own code, with what that took.
 
@@ -423,7 +454,8 @@ class TrainStep:
         if measures:
             self._meter.start()
         try:
-            return eager_loss(self.model, self.loss or model_loss, batch, step.captured)
+            with self._spread.eager():
+                return eager_loss(self._spread.model, self.loss or model_loss, batch, step.captured)
         except Exception as error:  # noqa: BLE001 - raised by the ledger unless the step itself fails before
             return error
         finally:
@@ -443,9 +475,9 @@ class TrainStep:
 
     def _bytes_in_place(self, graph: StepGraph, batch: Sequence[Tensor]) -> int:
         """Device bytes that are there before a step: parameters, buffers, batch, optimizer state, gradients."""
-        held = [*graph.residents, *batch]
+        held = [*graph.held, *batch]
         held += [x for p in graph.residents for x in state_tensors(self.optimizer, p).values()]
-        held += [p.grad for p in graph.residents if p.is_leaf and p.grad is not None]
+        held += [local(p.grad) for p in graph.residents if p.is_leaf and p.grad is not None]
         storages = {x.untyped_storage()._cdata: x for x in held if x.device == graph.device}
         aside = undo_bytes(graph) if graph.swaps else 0
         return sum(x.untyped_storage().nbytes() for x in storages.values()) + aside

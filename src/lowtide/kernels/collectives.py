@@ -1,0 +1,147 @@
+"""Collectives as ops of a graph: parameters gathered from their shards, gradients reduced over the ranks.
+
+Each is over when it returns. They sum and divide as DDP and FSDP2 do, in buffers laid out as theirs, through the same
+calls of torch.distributed: so the last bit is the same. The process group is named by its name.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch._ops import OpOverload
+from torch.distributed.distributed_c10d import GroupName, _resolve_process_group  # type: ignore[attr-defined]
+
+from lowtide.errors import PeerLost
+
+_library = torch.library.Library("lowtide", "FRAGMENT")
+_library.define("gather(Tensor[] shards, int[] rows, int world, str group, *, ScalarType dtype) -> Tensor[]")
+_library.define("all_reduce(Tensor[] gradients, int world, str group) -> Tensor")
+_library.define(
+    "reduce_scatter(Tensor[] gradients, int world, str group, *, ScalarType by, ScalarType dtype) -> Tensor"
+)
+
+
+def with_all(group: str, run: Callable[[Any], object], buffers: Sequence[Tensor] = ()) -> None:
+    """A call of torch.distributed on the group of that name; where a peer is gone, that is what the error says.
+
+    Threads of gloo hold the `buffers` for a moment after the call; they are free when this returns.
+    """
+    before = [_holders(buffer) for buffer in buffers]
+    try:
+        run(_resolve_process_group(GroupName(group)))
+    except RuntimeError as error:
+        raise PeerLost(str(error)) from error
+    end = time.monotonic() + 0.1
+    while any(_holders(b) > n for b, n in zip(buffers, before, strict=True)) and time.monotonic() < end:
+        time.sleep(0)
+
+
+def _holders(buffer: Tensor) -> int:
+    if buffer.device.type != "cpu":
+        return 0
+    return int(torch._C._storage_Use_Count(buffer.untyped_storage()._cdata))
+
+
+def shard_rows(rows: int, world: int) -> int:
+    """Of the longest shard, which is the first: the others are padded to it."""
+    return -(-rows // world)
+
+
+def _gather(
+    shards: Sequence[Tensor], rows: Sequence[int], world: int, group: str, *, dtype: torch.dtype
+) -> list[Tensor]:
+    each = [shard_rows(n, world) * prod(shard.shape[1:]) for n, shard in zip(rows, shards, strict=True)]
+    places = [0, *accumulate(each)]
+    buffer = torch.empty((world, places[-1]), dtype=dtype, device=shards[0].device)
+    flat = buffer.view(-1)
+    mine = torch.zeros((places[-1],), dtype=dtype, device=shards[0].device)
+    for shard, place in zip(shards, places, strict=False):
+        mine[place : place + shard.numel()].copy_(shard.reshape(-1))
+    with_all(group, lambda found: distributed.all_gather_single(flat, mine, group=found), (flat, mine))
+    made = _gather_fake(shards, rows, world, group, dtype=dtype)
+    for full, place, size in zip(made, places, each, strict=False):
+        whole = full.view(-1)
+        for rank in range(world):
+            some = whole[rank * size : (rank + 1) * size]
+            some.copy_(buffer[rank, place : place + len(some)])
+    return made
+
+
+def _gather_fake(
+    shards: Sequence[Tensor], rows: Sequence[int], world: int, group: str, *, dtype: torch.dtype
+) -> list[Tensor]:
+    return [s.new_empty((n, *s.shape[1:]), dtype=dtype) for n, s in zip(rows, shards, strict=True)]
+
+
+def _all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+    """The mean, bucket and factor as DDP has them."""
+    flat = _all_reduce_fake(gradients, world, group)
+    place = 0
+    for gradient in gradients:
+        view = flat.as_strided(gradient.shape, gradient.stride(), place)
+        torch.mul(gradient, 1.0 / world, out=view)
+        place += gradient.numel()
+    with_all(group, lambda found: distributed.all_reduce(flat, group=found))
+    return flat
+
+
+def _all_reduce_fake(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+    return gradients[0].new_empty((sum(gradient.numel() for gradient in gradients),))
+
+
+def _reduce_scatter(
+    gradients: Sequence[Tensor], world: int, group: str, *, by: torch.dtype, dtype: torch.dtype
+) -> Tensor:
+    """The mean, summed in `by`, buffers and factors as FSDP2 has them; of each gradient the padded shard."""
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _div_if_needed, _get_gradient_divide_factors
+
+    device = gradients[0].device
+    count = _reduce_scatter_fake(gradients, world, group, by=by, dtype=dtype).numel()
+    given = torch.empty((world, count), dtype=by, device=device)
+    torch._chunk_cat(list(gradients), dim=0, num_chunks=world, out=given)
+    out = torch.empty((count,), dtype=by, device=device)
+
+    def run(found: Any) -> None:
+        before, after, how, _ = _get_gradient_divide_factors(found, None, by, device.type)
+        _div_if_needed(given, before)
+        distributed.reduce_scatter_single(out, given.view(-1), op=how, group=found)
+        _div_if_needed(out, after)
+
+    with_all(group, run, (given, out))
+    return out.to(dtype)
+
+
+def _reduce_scatter_fake(
+    gradients: Sequence[Tensor], world: int, group: str, *, by: torch.dtype, dtype: torch.dtype
+) -> Tensor:
+    sizes = (shard_rows(g.shape[0], world) * prod(g.shape[1:]) for g in gradients)
+    return gradients[0].new_empty((sum(sizes),), dtype=dtype)
+
+
+def all_reduce_total(parameters: Sequence[Tensor], gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+    """`all_reduce` of what several micro-steps add up to: the earlier ones are in `.grad` of the parameters, which is
+    empty afterwards."""
+    totals = []
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        totals.append(gradient if parameter.grad is None else parameter.grad.add_(gradient))
+    flat = _all_reduce(totals, world, group)
+    for parameter in parameters:
+        parameter.grad = None
+    return flat
+
+
+_library.impl("gather", _gather, "CompositeExplicitAutograd")
+_library.impl("all_reduce", _all_reduce, "CompositeExplicitAutograd")
+_library.impl("reduce_scatter", _reduce_scatter, "CompositeExplicitAutograd")
+torch.library.register_fake("lowtide::gather", _gather_fake, lib=_library)
+torch.library.register_fake("lowtide::all_reduce", _all_reduce_fake, lib=_library)
+torch.library.register_fake("lowtide::reduce_scatter", _reduce_scatter_fake, lib=_library)
+
+gather: OpOverload = torch.ops.lowtide.gather.default
+all_reduce: OpOverload = torch.ops.lowtide.all_reduce.default
+reduce_scatter: OpOverload = torch.ops.lowtide.reduce_scatter.default
+COLLECTIVES = (gather, all_reduce, reduce_scatter, all_reduce_total)

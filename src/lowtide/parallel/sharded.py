@@ -1,0 +1,162 @@
+"""A model under `fully_shard`: every rank has a shard of each parameter, and forward works on gathered ones."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+from torch.distributed.fsdp._fully_shard._fsdp_param import ShardedState
+
+from lowtide.errors import CaptureError
+from lowtide.kernels.collectives import gather
+from lowtide.kernels.shards import is_sharded
+from lowtide.parallel.alone import Alone
+
+
+@dataclass(frozen=True)
+class ShardGroup:
+    """Parameters that FSDP2 gathers and reduces together."""
+
+    names: tuple[str, ...]
+    """In FSDP2's order, which is that of its buffers."""
+    module: str
+    rows: tuple[int, ...]
+    world: int
+    group: str
+    dtype: torch.dtype
+    """What forward works in."""
+    reduce_dtype: torch.dtype
+    """What gradients are summed in."""
+    own_dtype: torch.dtype
+    """Of the shards."""
+
+
+@dataclass(frozen=True)
+class Sharded(Alone):
+    """The shards of `model`."""
+
+    group: Any = field()  # not the default of one process
+    model: nn.Module
+    groups: tuple[ShardGroup, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module, where: str) -> "Sharded":
+        """As `fully_shard` has divided it; a CaptureError where that is not supported."""
+        for module in _modules(model):
+            module.reshard()
+        names = {id(p): name for name, p in model.named_parameters()}
+        paths = {id(module): path for path, module in model.named_modules()}
+        found, meshes = [], []
+        for state in _states(model):
+            for held in state._fsdp_param_groups:
+                params = held.fsdp_params
+                if not params:
+                    continue
+                _refuse(held, names, where)
+                meshes.append(held.mesh_info.mesh)
+                policy, own = held.mp_policy, params[0].sharded_param.dtype
+                dtype = (policy.param_dtype if own.is_floating_point else None) or own
+                found.append(
+                    ShardGroup(
+                        names=tuple(names[id(p.sharded_param)] for p in params),
+                        module=paths[id(held.modules[0])],
+                        rows=tuple(p.sharded_param.shape[0] for p in params),
+                        world=held.mesh_info.shard_mesh_size,
+                        group=held.mesh_info.shard_process_group.group_name,
+                        dtype=dtype,
+                        reduce_dtype=policy.reduce_dtype or dtype,
+                        own_dtype=own,
+                    )
+                )
+        if not found:
+            raise CaptureError(f"{where}: fully_shard has found no parameter in the model: there is nothing to train")
+        if any(mesh != meshes[0] for mesh in meshes):
+            raise CaptureError(
+                f"{where}: the model is sharded over several meshes: lowtide supports one, of one dimension"
+            )
+        managed = {name for group in found for name in group.names}
+        for name, parameter in model.named_parameters():
+            if is_sharded(parameter) and name not in managed:
+                raise CaptureError(
+                    f"{where}: {name} is a DTensor that fully_shard does not manage (tensor or pipeline parallel): "
+                    "lowtide supports DDP, and fully_shard over a mesh of one dimension"
+                )
+        return cls(meshes[0].get_group(), model, tuple(found))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Of what FSDP2 does around a forward, only the casts of its MixedPrecisionPolicy are left, as in a forward
+        that runs again inside of backward on parameters that are there."""
+        states = _states(self.model)
+        groups = [held for state in states for held in state._fsdp_param_groups]
+        before = [state._training_state for state in states], [held._sharded_state for held in groups]
+        try:
+            for state in states:
+                state._training_state = TrainingState.PRE_BACKWARD
+            for held in groups:
+                held._sharded_state = ShardedState.UNSHARDED
+            yield
+        finally:
+            for state, was in zip(states, before[0], strict=True):
+                state._training_state = was
+                state._modules_to_run_forward.clear()
+            for held, was in zip(groups, before[1], strict=True):
+                held._sharded_state = was
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Afterwards parameters are shards again, and FSDP2 does not wait for a backward."""
+        with ExitStack() as stack:
+            stack.callback(self._forget_forward)
+            yield
+
+    def _forget_forward(self) -> None:
+        for module in _modules(self.model):
+            module.reshard()
+        for state in _states(self.model):
+            state._comm_ctx.post_forward_order.clear()
+            for held in state._fsdp_param_groups:
+                held._post_forward_indices.clear()
+
+    def gathered(self, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Every parameter whole, and in the type that forward works in."""
+        whole = dict(parameters)
+        for group in self.groups:
+            shards = [parameters[name] for name in group.names]
+            made = gather(shards, list(group.rows), group.world, group.group, dtype=group.dtype)
+            whole |= dict(zip(group.names, made, strict=True))
+        return whole
+
+
+def _modules(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+def _states(model: nn.Module) -> list[Any]:
+    return list(dict.fromkeys(module._get_fsdp_state() for module in _modules(model)))
+
+
+def _refuse(held: Any, names: Mapping[int, str], where: str) -> None:
+    """What `fully_shard` can be asked for and lowtide cannot do."""
+    first = names[id(held.fsdp_params[0].sharded_param)]
+    wrong = None
+    if held.mesh_info.mesh.ndim != 1 or any(p.is_dtensor for p in held.fsdp_params):
+        wrong = "is sharded over a mesh of several dimensions: lowtide supports a mesh of one dimension"
+    elif any(p.fsdp_placement.dim != 0 for p in held.fsdp_params):
+        wrong = "is sharded along another dimension than the first: leave shard_placement_fn out"
+    elif len({p.sharded_param.dtype for p in held.fsdp_params}) > 1:
+        wrong = "shares its group with parameters of another dtype: shard their modules apart"
+    elif any((held.mp_policy.param_dtype, held.mp_policy.reduce_dtype, held.mp_policy.output_dtype)):
+        wrong = "has a MixedPrecisionPolicy, which is not supported yet: use torch.autocast in the loss function"
+    elif any(p.offload_to_cpu for p in held.fsdp_params):
+        wrong = "is offloaded by CPUOffloadPolicy: leave that out, lowtide decides itself what leaves the device"
+    elif held.gradient_divide_factor is not None or held.force_sum_reduction_for_comms or held._all_reduce_hook:
+        wrong = "has its own way to reduce gradients (a divide factor or a hook): lowtide averages, as FSDP2 does"
+    elif not held.reduce_grads:
+        wrong = "shall not have its gradients reduced: leave set_requires_gradient_sync alone, and use accumulate="
+    if wrong:
+        raise CaptureError(f"{where}: {first} {wrong}")

@@ -1,0 +1,68 @@
+"""Which way a model is spread over ranks; anything unknown is refused in one sentence."""
+
+import sys
+from typing import Any
+
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lowtide.errors import CaptureError, InputError, shown
+from lowtide.parallel.alone import Alone
+from lowtide.parallel.replicated import Replicated
+
+
+def spread_of(model: nn.Module, process_group: Any, bucket_mb: float | None, where: str) -> Alone:
+    """How `model` is spread: under DDP, under `fully_shard`, plain with a process group, or not at all."""
+    if bucket_mb is not None and (isinstance(bucket_mb, bool) or not bucket_mb > 0):
+        raise InputError(f"bucket_cap_mb must be a number of MiB above 0, not {shown(bucket_mb)}")
+    is_ddp, is_fsdp = isinstance(model, DistributedDataParallel), _is_fsdp(model)
+    if bucket_mb is not None and (is_ddp or process_group is None):
+        raise InputError(
+            "bucket_cap_mb is for a plain model with process_group=: DDP takes it in its own constructor, and "
+            "fully_shard reduces group by group"
+        )
+    if process_group is None and not is_ddp and not is_fsdp:
+        refuse_silent_ranks(where)
+        return Alone(model)
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise InputError("there is no process group: call torch.distributed.init_process_group first")
+    if process_group is not None and (is_ddp or is_fsdp):
+        raise InputError("the model has a process group of its own: leave process_group out")
+    if is_ddp:
+        _refuse_ddp(model, where)
+        return Replicated.of(model, None, None)
+    if is_fsdp:
+        from lowtide.parallel.sharded import Sharded
+
+        return Sharded.of(model, where)
+    if not isinstance(process_group, distributed.ProcessGroup):
+        raise InputError(
+            f"process_group must be a group of torch.distributed such as torch.distributed.group.WORLD or "
+            f"mesh.get_group(), not {shown(process_group)}"
+        )
+    return Replicated.of(model, process_group, bucket_mb)
+
+
+def _is_fsdp(model: nn.Module) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # imported only by those who use it, and slow to import
+    return fsdp is not None and any(isinstance(module, fsdp.FSDPModule) for module in model.modules())
+
+
+def refuse_silent_ranks(where: str) -> None:
+    """Refuse to train as one of several processes that know nothing of each other, and nobody would say so."""
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise CaptureError(
+            f"{where}: this is one of {distributed.get_world_size()} processes of torch.distributed, which would train "
+            "apart: give train_step the model under DistributedDataParallel or fully_shard, or process_group="
+        )
+
+
+def _refuse_ddp(model: Any, where: str) -> None:
+    if model.mixed_precision is not None:
+        raise CaptureError(f"{where}: DDP's mixed_precision is not supported: use torch.autocast in the loss function")
+    if model._comm_hooks or hasattr(model, "buffer_hook"):
+        raise CaptureError(f"{where}: DDP has a communication hook, which a captured step would not call: remove it")
+    if model._delay_all_reduce_params:
+        raise CaptureError(f"{where}: DDP's delay_all_reduce_named_params is not supported: leave it out")
+    if not model.require_backward_grad_sync:
+        raise CaptureError(f"{where}: train_step was called inside no_sync(): use accumulate= instead")
