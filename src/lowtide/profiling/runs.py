@@ -136,6 +136,8 @@ def _op_by_op(
             if check is not None:
                 check.over(op)
             tick(op)
+        if whole:
+            meter.stop()
     return measured, [values[x.name] if isinstance(x, fx.Node) else x for x in results] if whole else []
 
 
