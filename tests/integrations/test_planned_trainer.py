@@ -47,9 +47,8 @@ def test_accumulation_clipping_and_schedulers_are_the_trainers() -> None:
     [
         {},
         {"bf16": True, "optim": "sgd", "weight_decay": 0.1},
-        {"gradient_accumulation_steps": 1, "max_steps": 3, "max_grad_norm": 0.0, "label_smoothing_factor": 0.1},
     ],
-    ids=["clipped", "bfloat16", "unclipped"],
+    ids=["adamw", "bfloat16"],
 )
 def test_planned_steps_are_equal(arguments: dict[str, Any]) -> None:
     train = example("trainer_planned").train
@@ -58,9 +57,6 @@ def test_planned_steps_are_equal(arguments: dict[str, Any]) -> None:
     assert step.plan.rewritten
     peaks = [e["lowtide_measured_peak_B"] for e in ours.state.log_history if "loss" in e]
     assert max(peaks) <= step.plan.budget
-    if not arguments.get("max_grad_norm", 1):
-        for entry in theirs.state.log_history:
-            entry.pop("grad_norm", None)
     assert_equal(ours, theirs)
 
 
