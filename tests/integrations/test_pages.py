@@ -8,5 +8,6 @@ _SHOWN = re.compile(r"\[(\w+)\.py\]\(\.\./examples/\w+\.py\)[^\n]*\n\n```python\
 
 
 def test_every_example_is_shown_in_full() -> None:
-    shown = {name: code for page in ROOT.glob("docs/with_*.md") for name, code in _SHOWN.findall(page.read_text())}
+    pages = [*ROOT.glob("docs/with_*.md"), ROOT / "docs" / "distributed.md"]
+    shown = {name: code for page in pages for name, code in _SHOWN.findall(page.read_text())}
     assert shown == {path.stem: path.read_text() for path in ROOT.glob("examples/*.py")}
