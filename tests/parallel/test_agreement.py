@@ -20,7 +20,7 @@ def different(rank: int, what: str) -> str:
     rows = 32 if what == "batch" and rank == 1 else 64
     if what == "model" and rank == 1:
         model[1][1] = nn.ReLU()  # type: ignore[index]
-    budget = 200_000 if what == "budget" else None
+    budget = 90_000 if what == "budget" else None
     data = batches(rank, 3, rows)
     step = lowtide.train_step(model, optimizer, data[0], loss, budget, process_group=distributed.group.WORLD)
     step(data[0])

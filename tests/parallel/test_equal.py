@@ -82,9 +82,9 @@ def test_two_ranks_train_as_torch_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "budget", "accumulate", "clip"),
     [
-        ("ddp", "65%", 1, None),
+        ("ddp", "75%", 1, None),
         ("fsdp", "65%", 1, None),
-        ("ddp", "75%", 3, 0.5),
+        ("ddp", "90%", 3, 0.5),
         ("fsdp", "75%", 2, 0.5),
         ("plain", None, 2, None),
     ],
@@ -92,5 +92,5 @@ def test_two_ranks_train_as_torch_does(tmp_path: Path) -> None:
 def test_within_a_budget(kind: str, budget: str | None, accumulate: int, clip: float | None, tmp_path: Path) -> None:
     said = on_two(compared, tmp_path, kind, budget, accumulate, clip)
     assert [text.split(",")[0] for text in said] == ["equal", "equal"], said
-    if budget == "65%":
+    if budget is not None and accumulate == 1:
         assert all(text.endswith("True") for text in said), said

@@ -52,7 +52,8 @@ def trained(case: Case, ours: Trained, theirs: Trained, step: TrainStep, batches
         yield step.measured_peak
 
 
-ROOMY = ["deep convnet", "bert", "encoder", "qwen2", "lstm", "segformer", "autocast"]
+ROOMY = ["deep convnet", "bert", "encoder", "qwen2", "segformer"]
+"""70 % of these is well above what an estimate reaches: the first steps are measured while they train."""
 
 
 @pytest.mark.parametrize(("budget", "measured"), [("70%", 3), ("2GiB", 4)])
