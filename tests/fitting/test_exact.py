@@ -22,7 +22,7 @@ SCRATCH_B = 64 << 10
 """oneDNN's convolutions pad channels to whole registers and give each thread a part: so much on top of tiny layers."""
 CONVOLUTIONS = ("convnet", "convnet_channels_last", "autocast_convnet", "segformer", "resnet", "unet")
 TEMPORARIES_B = {"crossed": 512}
-"""binary_cross_entropy's gradient, computed as eager does, has temporaries that no trace shows: a few of its vectors."""
+"""binary_cross_entropy's gradient, computed as eager does, has temporaries that no trace shows: some of its vectors."""
 NOT_KNOWN = {"lstm": "oneDNN's recurrent layers keep a workspace whose size no trace knows"}
 
 
