@@ -115,7 +115,7 @@ def test_a_larger_batch_is_planned_from_scaled_figures_or_measured(monkeypatch: 
 def test_it_is_planned_for_itself_once_that_pays() -> None:
     case = deep_convnet()
     ours, theirs = setting(case)
-    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1)
+    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1, measure="before")
     small = images(15, 12)
     trains_as_eager(case, ours, theirs, step, [small, small])
     assert step._newest.lost > 0
@@ -130,7 +130,7 @@ def test_it_is_planned_for_itself_once_that_pays() -> None:
 def test_one_that_takes_more_than_the_budget_is_planned_anew(caplog: pytest.LogCaptureFixture) -> None:
     case = deep_convnet()
     ours, _ = setting(case)
-    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1)
+    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1, measure="before")
     small = images(15, 12)
     step(small)
     step.last.peak = 2 * (step.measured_peak or 0)

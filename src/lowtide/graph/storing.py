@@ -71,7 +71,9 @@ def packings(ops: tuple[Op, ...], storages: tuple[Storage, ...]) -> tuple[Packin
             if storage.role is not Role.ACTIVATION or storage.maker != op.rank:
                 continue
             node = nodes[made.name]
-            value = node.meta["val"]
+            value = node.meta.get("val")
+            if value is None:
+                continue  # put in by a plan, which packs what it wants to
             if value.numel() < 64 or value.numel() * value.element_size() != storage.bytes or not is_dense(value):
                 continue
             if value.dtype is torch.bool:

@@ -48,6 +48,8 @@ SECONDS_PER_OP, LEAST_SECONDS, MOST_SECONDS = 0.002, 0.3, 3.0
 """The first attempt at a provisional plan takes so long at most, by the number of ops."""
 ROOM = 0.9
 """Share of a budget that a provisional plan fills, while nothing is measured yet."""
+UNKNOWN_SIZES = ("aten.mkldnn_rnn_layer.default",)
+"""Ops that keep a workspace for backward whose size only the library knows."""
 NEAR_THE_FLOOR = (1.0, 1.05, 1.15, 1.4)
 """Times the least peak that was found: budgets for a provisional plan where the wanted one is out of reach."""
 WORTH = 0.01
@@ -110,8 +112,9 @@ class Guess:
     @property
     def can_train(self) -> bool:
         """Can it be measured in the first steps of the training? Not where the budget is near what the estimate can
-        reach, and not in parts of a step."""
-        return self.fits and set(self.graphs) == {Micro.ONLY}
+        reach or the estimate knows too little, and not in parts of a step."""
+        known = not any(op.op in UNKNOWN_SIZES for op in self.whole.ops)
+        return self.fits and known and set(self.graphs) == {Micro.ONLY}
 
     @property
     def steps(self) -> dict[Micro, Planned]:
