@@ -122,8 +122,8 @@ def made(n, budget):
     return step, batch
 
 limit_memory(2**40, "cpu")
-tiny, few = made(512, "60%")  # all code is loaded
-for _ in range(3):
+tiny, few = made(512, "60%")  # all code is loaded, that of steps at planned addresses too
+for _ in range(6):
     tiny(few)
 base, limited = resident_bytes(), process_bytes()
 step, batch = made({batch}, "50%")
