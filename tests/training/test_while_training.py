@@ -61,7 +61,9 @@ ROOMY = ["deep convnet", "bert", "encoder", "qwen2", "segformer"]
 def test_equal_to_eager_through_the_change_of_plan(name: str, budget: str, measured: int) -> None:
     case = deep_convnet() if name == "deep convnet" else tiled(ZOO[name](), 8)
     ours, theirs = setting(case)
-    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, budget, time_limit=1)
+    step = lowtide.train_step(
+        ours.model, ours.optimizer, case.batch, case.loss, budget, time_limit=1, measure="training"
+    )
     peaks = []
     for number, peak in enumerate(trained(case, ours, theirs, step, [case.batch, case.other] * 4), 1):
         peaks.append(peak)
@@ -79,7 +81,9 @@ def test_equal_to_eager_through_the_change_of_plan(name: str, budget: str, measu
 def test_every_form_of_optimizer(cls: type[Optimizer], options: dict[str, Any]) -> None:
     case = deep_convnet()
     ours, theirs = setting(case, lambda model: cls(model.parameters(), **options))
-    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "70%", time_limit=1)
+    step = lowtide.train_step(
+        ours.model, ours.optimizer, case.batch, case.loss, "70%", time_limit=1, measure="training"
+    )
     assert step._newest.guess is not None
     peaks = list(trained(case, ours, theirs, step, [case.batch] * 6))
     assert step._newest.guess is None
@@ -92,7 +96,7 @@ def test_hooks_of_the_optimizer_see_every_step_once() -> None:
     optimizer = torch.optim.SGD(case.model.parameters(), lr=0.1)
     calls: list[int] = []
     optimizer.register_step_post_hook(lambda *_: calls.append(1))
-    step = lowtide.train_step(case.model, optimizer, case.batch, case.loss, "2GiB", time_limit=1)
+    step = lowtide.train_step(case.model, optimizer, case.batch, case.loss, "2GiB", time_limit=1, measure="training")
     for number in range(1, 6):
         step(case.batch)
         assert len(calls) == number
@@ -103,7 +107,15 @@ def test_whoever_asks_gets_the_plan(measured_before: None, caplog: pytest.LogCap
     ours, theirs = setting(case)
 
     def made(**options: Any) -> TrainStep:
-        return lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "70%", time_limit=1, **options)
+        return lowtide.train_step(
+            ours.model,
+            ours.optimizer,
+            case.batch,
+            case.loss,
+            "70%",
+            time_limit=1,
+            **({"measure": "training"} | options),
+        )
 
     before = everything(ours.model, ours.optimizer)
     step = made()
@@ -127,7 +139,9 @@ def test_whoever_asks_gets_the_plan(measured_before: None, caplog: pytest.LogCap
 def test_another_shape_comes_meanwhile() -> None:
     case = deep_convnet()
     ours, theirs = setting(case)
-    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1)
+    step = lowtide.train_step(
+        ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1, measure="training"
+    )
     small = images(12, 12)
     list(trained(case, ours, theirs, step, [case.batch, small, case.batch, small, small]))
     assert [prepared.taken_over for prepared in step._prepared] == [False, True]
@@ -139,7 +153,9 @@ def test_a_trace_that_was_wrong_leaves_nothing_moved(options: dict[str, Any], mo
     """Some parameters have moved when it is found out, as a tight plan moves them early."""
     case = deep_convnet()
     optimizer = adam(case.model)
-    step = lowtide.train_step(case.model, optimizer, case.batch, case.loss, "60%", time_limit=1, **options)
+    step = lowtide.train_step(
+        case.model, optimizer, case.batch, case.loss, "60%", time_limit=1, **({"measure": "training"} | options)
+    )
     guess = step._newest.guess
     assert guess is not None
     assert guess.may_stop_midway
@@ -168,7 +184,7 @@ def test_a_trace_that_was_wrong_leaves_nothing_moved(options: dict[str, Any], mo
 
 def test_an_op_that_fails_is_named() -> None:
     model = nn.Sequential(nn.Embedding(10, 64), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
-    step = lowtide.train_step(model, adam(model), torch.arange(8), lambda m, b: m(b).sum(), 10**8)
+    step = lowtide.train_step(model, adam(model), torch.arange(8), lambda m, b: m(b).sum(), 10**8, measure="training")
     with pytest.raises(IndexError) as caught:
         step(torch.full((8,), 99))
     assert "embedding" in caught.value.__notes__[0]
@@ -185,7 +201,7 @@ def test_a_step_over_the_budget_is_the_last_of_its_kind(caplog: pytest.LogCaptur
     def loss(m: nn.Module, b: Tensor) -> Any:
         return m(b).square().mean()
 
-    step = lowtide.train_step(model, adam(model), batch, loss, 2_000_000, time_limit=1)
+    step = lowtide.train_step(model, adam(model), batch, loss, 2_000_000, time_limit=1, measure="training")
     assert step._newest.guess is not None
     step(batch)
     assert any("the plan is made before the next one" in record.message for record in caplog.records)

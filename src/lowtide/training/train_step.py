@@ -78,7 +78,7 @@ def train_step(
     sentinel: bool | int = True,
     keep_gradients: bool = False,
     forms: int = 16,
-    measure: str = "training",
+    measure: str = "before",
     process_group: Any = None,
     bucket_cap_mb: float | None = None,
 ) -> "TrainStep":
@@ -103,10 +103,11 @@ def train_step(
     A batch of another shape is captured when it comes. Where it runs the same ops, it takes over the decisions of a
     plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
     that has cost as much as planning. `forms` is how many shapes and settings are remembered.
-    The first three or four steps run by a provisional plan, op by op, and are measured; then the plan is made that
-    trains from there on. Where no provisional plan is well inside the budget, with accumulation, where values are
-    swapped, and with `measure="before"`, all this is done before `train_step` returns. So it is when somebody asks for
-    `step.plan`, `step.graph` or the like: then the plan is made of what was measured by then.
+    With `measure="training"` the call returns after the capture: the first three or four steps run by a provisional
+    plan, op by op, and are measured; then the plan is made that trains from there on. An estimate can miss what a
+    kernel takes, so these steps may be over the budget, which is logged, and a budget that cannot be met is told only
+    after them. Where no provisional plan is well inside the budget, with accumulation, with swaps and on several ranks
+    all is measured before; also when somebody asks for `step.plan` or `step.graph` before there was a step.
     On several ranks of torch.distributed `model` is under DistributedDataParallel or `fully_shard`, or a plain one with
     a `process_group`, whose gradients are then averaged in buckets of `bucket_cap_mb`, 25 as in DDP. Training is bit
     for bit that of DDP or FSDP2; all ranks run one plan, and each stays inside `budget`.
