@@ -43,7 +43,7 @@ def compare(make: Callable[[], Any], optimizer: Callable[[Any], Any], scratch: i
     assert agrees(said, measured.step_peak_B, scratch), (said, measured.step_peak_B)
     above = said - measured.resident_B
     if late.states_B > (1 - budget) * above:
-        return  # to run a random op again takes more than there is to save
+        pytest.skip("as it is within a per cent; to run a random op again takes more than a plan could save")
     limit = measured.resident_B + int(budget * above)
     _, plan = make_plan(drawn.plain, None, limit, name="optimal", time_limit=1.0, say=lambda _: None)
     step = apply_plan(graph, replace(plan, step=identity(graph)))

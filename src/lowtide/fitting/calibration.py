@@ -18,10 +18,10 @@ class KindError:
     """Median over the ops of how far an estimate that was corrected by the other models is from the measured time, as
     a share of it."""
 
-    @property
-    def times(self) -> float:
-        """How much longer it takes than the rates say."""
-        return self.measured_ms / self.estimated_ms if self.estimated_ms else 1.0
+    def times(self, start_ms: float) -> float:
+        """How much longer it takes than the rates say, beyond what starting an op takes."""
+        measured, estimated = (ms - self.ops * start_ms for ms in (self.measured_ms, self.estimated_ms))
+        return measured / estimated if measured > 0 and estimated > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

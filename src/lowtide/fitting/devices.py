@@ -82,7 +82,7 @@ def _calibrated(found: Calibration) -> Device:
         bytes_per_ms=found.bytes_per_ms,
         flops_per_ms={"float32": found.flops_per_ms},
         start_ms=found.start_ms,
-        times={kind.kind: kind.times for kind in found.kinds},
+        times={kind.kind: kind.times(found.start_ms) for kind in found.kinds},
     )
     return Device(
         "calibrated",

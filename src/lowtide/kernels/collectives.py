@@ -4,6 +4,7 @@ Each is over when it returns. They sum and divide as DDP and FSDP2 do, in buffer
 calls of torch.distributed: so the last bit is the same. The process group is named by its name.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -16,6 +17,8 @@ from torch._ops import OpOverload
 from torch.distributed.distributed_c10d import GroupName, _resolve_process_group  # type: ignore[attr-defined]
 
 from lowtide.errors import PeerLost
+
+log = logging.getLogger(__name__)
 
 _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("gather(Tensor[] shards, int[] rows, int world, str group, *, ScalarType dtype) -> Tensor[]")
@@ -38,6 +41,8 @@ def with_all(group: str, run: Callable[[Any], object], buffers: Sequence[Tensor]
     end = time.monotonic() + 0.1
     while any(_holders(b) > n for b, n in zip(buffers, before, strict=True)) and time.monotonic() < end:
         time.sleep(0)
+    if time.monotonic() >= end:
+        log.warning("threads of the group still hold a buffer: the next peak may count it")
 
 
 def _holders(buffer: Tensor) -> int:

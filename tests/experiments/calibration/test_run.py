@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from lowtide.cli import app
 from lowtide.errors import InputError
-from lowtide.fitting.calibration import Calibration
+from lowtide.fitting.calibration import Calibration, KindError
 from lowtide.fitting.devices import find_device
+from lowtide.profiling.estimate import Rates
 
 
 def test_a_calibration_is_a_device_with_error_bars(tmp_path: Path) -> None:
@@ -34,3 +35,10 @@ def test_a_calibration_is_a_device_with_error_bars(tmp_path: Path) -> None:
 def test_bad_input(words: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         CliRunner().invoke(app, ["bench", "fit", *words, "--out", str(tmp_path / "x")], catch_exceptions=False)
+
+
+def test_what_starting_takes_counts_once() -> None:
+    """Ten ops of 1 ms each that the rates put at 0.6, of which 0.2 is for starting: the clock says 1 ms again."""
+    kind = KindError("matrix product", 10, measured_ms=10.0, estimated_ms=6.0, off=0.0)
+    rates = Rates(1e6, {"float32": 1e9}, start_ms=0.2, times={kind.kind: kind.times(0.2)})
+    assert rates.ms(400_000, 0.0, "float32", kind.kind) == pytest.approx(1.0)

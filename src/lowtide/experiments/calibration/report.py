@@ -15,7 +15,7 @@ def kinds_table(found: Calibration) -> Table:
             f"{kind.ops:,}",
             format_ms(kind.measured_ms),
             format_ms(kind.estimated_ms),
-            f"x {kind.times:.2f}",
+            f"x {kind.times(found.start_ms):.2f}",
             f"{100 * kind.off:.0f} % (median)",
         )
     return table
