@@ -17,7 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 PEERS := checkpoint, checkpoint every second, compile aot 0.5
 ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
-VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap
+VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
 .PHONY: bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-planner clean
 

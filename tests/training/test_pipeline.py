@@ -27,11 +27,11 @@ class Watched:
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     noted: list[float] = []
 
-    def watched(name: str) -> Watched:
+    def watched(name: str, step_bytes: int) -> Watched:
         return Watched(policy(name), noted)
 
-    monkeypatch.setattr(pipeline, "policy", watched)
-    monkeypatch.setattr(planned, "policy", watched)
+    monkeypatch.setattr(pipeline, "planner", watched)
+    monkeypatch.setattr(planned, "planner", watched)
     return noted
 
 

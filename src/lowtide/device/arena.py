@@ -21,7 +21,7 @@ from lowtide.device import cuda
 from lowtide.device.limit import trim
 from lowtide.device.shim import compiler, load_shim
 from lowtide.planning.addresses.blocks import Blocks
-from lowtide.planning.addresses.place import Placement, place
+from lowtide.planning.addresses.place import Placement, place_apart
 from lowtide.units import format_bytes
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Arena:
     def _learn(self, layout: Layout, bytes_: Ints, begin: Ints, end: Ints) -> None:
         layout.recordings += 1
         inside = end >= 0
-        placement = place(Blocks(begin[inside], end[inside], bytes_[inside]))
+        placement = place_apart(Blocks(begin[inside], end[inside], bytes_[inside]))
         if not placement.extent or not self._grow(placement.extent):
             return
         offsets = np.full(len(bytes_), -1, dtype=np.int64)

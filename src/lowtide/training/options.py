@@ -10,6 +10,7 @@ from lowtide.records.step_plan import EVERYTHING, Allowed
 from lowtide.units import parse_bytes
 
 MEASURE = ("training", "before")
+COUNTS = ("tensors", "process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Options:
     process_group: Any = None
     bucket_cap_mb: float | None = None
     """Of gradients that are reduced together; None for DDP's own."""
+    counts: str = "tensors"
+    """What the budget counts: device bytes in tensors, or all that the process takes beyond what it held before."""
     allowed: Allowed = EVERYTHING
     """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
     addresses: bool = True
@@ -52,5 +55,7 @@ class Options:
             raise InputError(f"forms must be a whole number of at least 1, not {shown(self.forms)}")
         if self.measure not in MEASURE:
             raise InputError(f"measure must be one of {', '.join(MEASURE)}, not {shown(self.measure)}")
+        if self.counts not in COUNTS:
+            raise InputError(f"counts must be one of {', '.join(COUNTS)}, not {shown(self.counts)}")
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit must be a number of seconds above 0, not {shown(self.time_limit)}")

@@ -19,7 +19,8 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger, Micro, UpdateForm
 from lowtide.parallel.merged import merged
 from lowtide.parallel.ranks import ALONE, Ranks
-from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.apart import planner
+from lowtide.planning.policies import BudgetInfeasible, Policy
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
 from lowtide.profiling.profile import Progress as MeasureProgress
@@ -179,11 +180,18 @@ def guess_steps(
 
 
 def plan_steps(
-    guess: Guess, wanted: Options, swap: SwapUse, bar: Progress, times: StageTimes, ranks: Ranks
+    guess: Guess,
+    wanted: Options,
+    swap: SwapUse,
+    bar: Progress,
+    times: StageTimes,
+    ranks: Ranks,
+    beside_tensors: Callable[[int], int],
 ) -> tuple[dict[Micro, Planned], Source]:
     """Every kind of step planned into the budget by what is measured of it, and what the plans are made from.
 
-    Several `ranks` measure together, the first of them plans, and all take its plan.
+    Several `ranks` measure together, the first of them plans, and all take its plan. `beside_tensors` says, after
+    measuring, how many bytes of a budget are not for tensors.
     """
     assert wanted.budget is not None, "without a budget there is nothing to plan"
     traced, graphs, whole, signed = guess.traced, guess.graphs, guess.whole, guess.signed
@@ -193,6 +201,7 @@ def plan_steps(
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
     times.note("measure", f"{len(measured.ops)} ops {how}, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
+    budget -= beside_tensors(budget)
     lanes = swap.lanes(whole)
     if lanes is not None:
         bar.say("measure, swapping")
@@ -352,19 +361,20 @@ def _provisional(
 ) -> tuple[StepGraph | None, bool]:
     """The same, and whether it is well inside, which an estimate near the least that can be reached is not."""
     estimated = merged(estimate(graph), ranks)
-    room = int(ROOM * parse_bytes(budget, whole=estimated.step_peak_B))
+    whole = parse_bytes(budget, whole=estimated.step_peak_B)
+    room = int(ROOM * whole)
     if estimated.step_peak_B <= room:
         return None, True
     if signs is not None:
         graph, estimated = signs, merged(estimate(signs), ranks)
-    step = problem_of(graph, estimated)
+    step, optimal = problem_of(graph, estimated), planner("optimal", estimated.step_peak_B)
     say("a first plan, to measure with")
 
     def make() -> str:
         try:
-            order, fits = policy("optimal").plan(step.problem, room, time_limit=seconds / 2).schedule.ops, True
+            order, fits = optimal.plan(step.problem, room, time_limit=seconds / 2).schedule.ops, True
         except BudgetInfeasible as infeasible:
-            order, fits = _near_the_floor(graph, step, infeasible, seconds / 2), False
+            order, fits = _near_the_floor(graph, step, optimal, infeasible, whole, seconds / 2), False
         return json.dumps([order, fits])
 
     order, fits = json.loads(ranks.decided("planning", make))
@@ -374,13 +384,17 @@ def _provisional(
 
 
 def _near_the_floor(
-    graph: StepGraph, step: StepProblem, infeasible: BudgetInfeasible, seconds: float
+    graph: StepGraph, step: StepProblem, optimal: Policy, infeasible: BudgetInfeasible, budget: int, seconds: float
 ) -> tuple[int, ...]:
-    """An order close to the least peak that was found: a search that is short may miss the one that reached it."""
-    for share in NEAR_THE_FLOOR:
-        budget = int(share * infeasible.floor)
+    """An order close to the least peak that was found: the fastest inside `budget`, else the one that takes least.
+
+    At the least peak itself a step can take many times as long, and a search that is short may miss it.
+    """
+    levels = [int(share * infeasible.floor) for share in NEAR_THE_FLOOR]
+    inside, above = [x for x in levels if x <= budget], [x for x in levels if x > budget]
+    for level in (*reversed(inside), *above):
         try:
-            return policy("optimal").plan(step.problem, budget, time_limit=seconds / len(NEAR_THE_FLOOR)).schedule.ops
+            return optimal.plan(step.problem, level, time_limit=seconds / len(levels)).schedule.ops
         except BudgetInfeasible:
             continue
     raise BudgetUnreachable(infeasible, graph, step) from None

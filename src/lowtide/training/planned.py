@@ -11,7 +11,8 @@ from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import make_tables
 from lowtide.optimizer.update import Micro
-from lowtide.planning.policies import BudgetInfeasible, Plan, frontier_policy, in_the_way, policy
+from lowtide.planning.apart import planner
+from lowtide.planning.policies import BudgetInfeasible, Plan, frontier_policy, in_the_way
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
@@ -140,7 +141,9 @@ def make_plan(
     failed: list[tuple[BudgetInfeasible, StepGraph, StepProblem]] = []
     for graph, step in problems:
         try:
-            plan = policy(name).plan(step.problem, budget, time_limit=time_limit / len(problems), progress=say)
+            plan = planner(name, unplanned).plan(
+                step.problem, budget, time_limit=time_limit / len(problems), progress=say
+            )
         except BudgetInfeasible as infeasible:
             failed.append((infeasible, graph, step))
             continue

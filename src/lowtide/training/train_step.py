@@ -79,6 +79,7 @@ def train_step(
     keep_gradients: bool = False,
     forms: int = 16,
     measure: str = "before",
+    counts: str = "tensors",
     process_group: Any = None,
     bucket_cap_mb: float | None = None,
 ) -> "TrainStep":
@@ -108,6 +109,9 @@ def train_step(
     kernel takes, so these steps may be over the budget, which is logged, and a budget that cannot be met is told only
     after them. Where no provisional plan is well inside the budget, with accumulation, with swaps and on several ranks
     all is measured before; also when somebody asks for `step.plan` or `step.graph` before there was a step.
+    `counts="process"` makes the budget one of the whole process on a CPU, as the operating system counts it: whatever
+    lowtide, libraries and heaps take beyond what was there before this call, tensors aside, is measured before the plan
+    is made and taken off the budget. Otherwise the budget counts tensors and kernels' workspaces.
     On several ranks of torch.distributed `model` is under DistributedDataParallel or `fully_shard`, or a plain one with
     a `process_group`, whose gradients are then averaged in buckets of `bucket_cap_mb`, 25 as in DDP. Training is bit
     for bit that of DDP or FSDP2; all ranks run one plan, and each stays inside `budget`.
@@ -117,6 +121,7 @@ def train_step(
         keep_gradients=keep_gradients,
         forms=forms,
         measure=measure,
+        counts=counts,
         process_group=process_group,
         bucket_cap_mb=bucket_cap_mb,
     )

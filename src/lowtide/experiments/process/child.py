@@ -95,6 +95,7 @@ def _train_options(wanted: KindSettings) -> Options:
         keep_gradients=False,
         forms=1,
         measure="before",
+        counts=variant.counts,
         allowed=variant.allowed,
         addresses=variant.addresses,
     )

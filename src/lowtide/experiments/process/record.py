@@ -17,6 +17,7 @@ class Variant:
     allowed: Allowed = EVERYTHING
     addresses: bool = True
     swap: str = "off"
+    counts: str = "tensors"
 
 
 PLAIN = "optimal"
@@ -28,8 +29,10 @@ VARIANTS = {
     "late updates": Variant(allowed=Allowed(early_updates=False)),
     "no addresses": Variant(addresses=False),
     "swap": Variant(swap="disk"),
+    "process": Variant(counts="process"),
 }
-"""lowtide as it is, with another policy, without one of its mechanisms, and with swapping beside them."""
+"""lowtide as it is, with another policy, without one of its mechanisms, with swapping beside them, and with the budget
+as that of the process."""
 
 
 def find_variant(name: str) -> Variant:

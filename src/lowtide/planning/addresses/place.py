@@ -6,6 +6,8 @@ import numpy as np
 
 from lowtide.errors import LowtideError
 from lowtide.planning.addresses.blocks import ALIGNMENT, Blocks, Ints
+from lowtide.planning.apart import LARGE, apart
+from lowtide.planning.policies import Progress
 
 ENOUGH = 1.002
 """Times the least possible: nothing is won below."""
@@ -74,6 +76,15 @@ def place(blocks: Blocks, *, seed: int = 0) -> Placement:
     placement = Placement(blocks, best, extent, blocks.load)
     verify(placement)
     return placement
+
+
+def place_apart(blocks: Blocks) -> Placement:
+    """The same; many bytes are placed in a process of their own, which loads compiled code."""
+    return apart(_place, blocks) if int(blocks.bytes.sum()) >= LARGE else place(blocks)
+
+
+def _place(blocks: Blocks, progress: Progress) -> Placement:
+    return place(blocks)
 
 
 def _by_mixture(blocks: Blocks, slope: float) -> Ints:

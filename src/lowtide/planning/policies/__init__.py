@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from lowtide.errors import InputError, LowtideError, shown
 from lowtide.planning.problem import Problem
@@ -98,6 +98,16 @@ class BudgetInfeasible(LowtideError, ValueError):
         names = [(size, problem.storage_label(s)) for s, size in self.blockers[:3]]
         way = in_the_way([*names, (workspace[1], f"the workspace of {workspace[0]}")])
         super().__init__(f"{what} {_exactly(budget)}; the least peak found is {_exactly(floor)}{way}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It comes out of the planner's process as it is, and without the problem."""
+        return _restored, (self.args, vars(self))
+
+
+def _restored(args: tuple[Any, ...], held: dict[str, Any]) -> BudgetInfeasible:
+    error = BudgetInfeasible.__new__(BudgetInfeasible, *args)
+    vars(error).update(held)
+    return error
 
 
 def in_the_way(things: Sequence[tuple[int, str]]) -> str:
