@@ -104,13 +104,19 @@ def twice(
 
 
 def train(
-    how: Any, options: dict[str, Any] | None, step: Step = plain_step, *, steps: int = 5, broken: bool = False
+    how: Any,
+    options: dict[str, Any] | None,
+    step: Step = plain_step,
+    *,
+    steps: int = 5,
+    broken: bool = False,
+    optimizer_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> Seen:
     """Everything that can be compared, after each step, outside of torch's memory."""
     torch.manual_seed(0)
     model = Model(broken=broken)
     compiled = torch.compile(model, backend=how, options=options)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = optimizer_of(model.parameters())
     seen = []
     for number in range(steps):
         torch.manual_seed(number)

@@ -3,6 +3,7 @@
 import copy
 from collections import deque
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from lowtide.device.shim import compiler
 from lowtide.errors import InputError
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.dispatch import below_autograd, grad_mode_of, set_grad_mode
+from lowtide.profiling.untouched import _bring_back, _put_aside
 from lowtide.records.profile import Profile
 from lowtide.records.vocabulary import Phase, Role
 from tests.equality import Trained, differences
@@ -163,6 +165,19 @@ def test_profiling_leaves_everything_as_it_was(before: int) -> None:
     assert list(differences(ours, theirs)) == []
     assert len(ours.optimizer.state) == len(theirs.optimizer.state)
     assert torch.equal(generator, torch.get_rng_state())
+
+
+def test_storages_can_change_their_size_afterwards() -> None:
+    """FSDP2 empties whole parameters and fills them again; torch forbids that where numpy has seen the memory."""
+    data, empty = torch.arange(6.0).view(torch.uint8), torch.empty(0, dtype=torch.uint8)
+    with TemporaryFile() as file:
+        hosts = [_put_aside(x, file) for x in (data, empty)]
+        data.zero_()
+        file.seek(0)
+        for x, host in zip((data, empty), hosts, strict=True):
+            _bring_back(x, host, file)
+    assert data.view(torch.float32).tolist() == list(range(6))
+    data.untyped_storage().resize_(0)
 
 
 def test_state_comes_back_also_when_an_op_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ What is put aside goes to an unlinked file for CPU tensors and to host memory fo
 more device memory than the step itself.
 """
 
+import ctypes
 import tempfile
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -135,7 +136,7 @@ def _without_hooks(optimizer: Optimizer | None) -> Iterator[None]:
 def _put_aside(data: Tensor, file: IO[Any]) -> Tensor | None:
     if data.device.type != "cpu":
         return data.cpu()
-    file.write(data.numpy().data)
+    file.write(_memory(data))
     return None
 
 
@@ -143,4 +144,9 @@ def _bring_back(data: Tensor, host: Tensor | None, file: IO[Any]) -> None:
     if host is not None:
         data.copy_(host)
     elif data.numel():
-        file.readinto(data.numpy().data)  # type: ignore[attr-defined]
+        file.readinto(_memory(data))  # type: ignore[attr-defined]
+
+
+def _memory(data: Tensor) -> Any:
+    """The bytes where they lie. Once numpy has seen a storage, torch lets nobody change its size, as FSDP2 does."""
+    return (ctypes.c_char * data.nbytes).from_address(data.data_ptr())
