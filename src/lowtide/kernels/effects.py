@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from lowtide.kernels.strides import PARTS
+
 aten = torch.ops.aten
 
 # Ops that write running statistics although their schema says they do not:
@@ -99,6 +101,8 @@ def in_place_form(op: OpOverload) -> Callable[..., Any]:
     """`aten.add_.Tensor` for `aten.add.Tensor`."""
     if op in SCATTERS:
         return SCATTERS[op]
+    if op in PARTS:
+        return PARTS[op]
     packet = getattr(aten, op._schema.name.removeprefix("aten::") + "_")
     form = getattr(packet, op._overloadname or "default")
     assert isinstance(form, OpOverload)

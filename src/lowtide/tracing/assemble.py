@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from lowtide.graph.ops import Op, Storage, TensorMade
 from lowtide.kernels.effects import SCATTERS, can_repeat, is_random, written_arguments
 from lowtide.kernels.shards import local
+from lowtide.kernels.strides import PARTS
 from lowtide.optimizer.update import expected_state, update
 from lowtide.records.vocabulary import Phase, Purpose, Role
 from lowtide.tracing.recorder import ORIGIN, Origin
@@ -242,7 +243,7 @@ def _with_overwriting(graph: fx.Graph, ops: list[Op], storages: _Storages) -> li
         if origin.in_place and len(op.makes) == 1 and not op.is_effect and isinstance(op.node.target, OpOverload):
             first = op.node.args[0] if op.node.args else None
             pure = str(op.node.target) == origin.in_place.replace("_.", ".", 1)
-            if isinstance(first, fx.Node) and (pure or op.node.target in SCATTERS):
+            if isinstance(first, fx.Node) and (pure or op.node.target in SCATTERS or op.node.target in PARTS):
                 (storage,) = storages.of_node(first)
                 info = storages.found[storage]
                 mine = not info.resident and storage not in kept and last[storage] == op.rank

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 
 from lowtide.errors import CaptureError
 from lowtide.kernels.draw import DRAWS
-from lowtide.kernels.strides import pure_form
+from lowtide.kernels.strides import is_dense, part_form, pure_form
 from lowtide.tracing.recorder import ORIGIN
 
 aten = torch.ops.aten
@@ -22,6 +22,7 @@ def keep_strides(graph: fx.Graph) -> None:
     """Replace such ops by their pure form in the same strides.
 
     Where something else looks at the bytes they overwrite, the result is copied there, which keeps the strides too.
+    A part of a tensor with gaps is written in a new version of the whole tensor, as the gaps would be copied too.
     """
     order = {node: place for place, node in enumerate(graph.nodes)}
     sharing: dict[int, list[fx.Node]] = {}
@@ -38,6 +39,9 @@ def keep_strides(graph: fx.Graph) -> None:
             continue  # nobody reads the result under this name: a slice is assigned to, and its base is read
         storage = target.meta["val"].untyped_storage()._cdata
         others = sharing[storage]
+        if storage not in given and not is_dense(target.meta["val"]) and (whole := _whole(others, order[node], order)):
+            _written_in_whole(graph, node, target, whole, others, order)
+            continue
         with graph.inserting_before(node):
             pure = graph.call_function(pure_form(node.target, _numbers(node)), node.args, node.kwargs)
         pure.meta = dict(node.meta)
@@ -56,6 +60,50 @@ def keep_strides(graph: fx.Graph) -> None:
                 user.replace_input_with(target, pure)
         graph.erase_node(node)
     graph.lint()
+
+
+def _whole(others: list[fx.Node], place: int, order: dict[fx.Node, int]) -> fx.Node | None:
+    """Of those that share a storage the newest that covers it all and is made before `place`."""
+    for other in reversed(others):
+        value: Tensor = other.meta["val"]
+        if order[other] < place and value.nbytes == value.untyped_storage().nbytes() and is_dense(value):
+            return other
+    return None
+
+
+def _written_in_whole(
+    graph: fx.Graph, node: fx.Node, target: fx.Node, whole: fx.Node, others: list[fx.Node], order: dict[fx.Node, int]
+) -> None:
+    """Replace the in-place op `node` by one that makes a new version of `whole`, and let everybody who looks at the
+    storage later look at that one."""
+    assert isinstance(node.target, OpOverload)
+    part: Tensor = target.meta["val"]
+    where = (list(part.shape), list(part.stride()), part.storage_offset())
+    now = order[node]
+
+    def add(function: OpOverload, like: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
+        added = graph.call_function(function, args, kwargs)
+        added.meta = dict(node.meta) | {"val": like.meta["val"]}
+        order[added] = now
+        others.append(added)
+        return added
+
+    with graph.inserting_before(node):
+        form = part_form(node.target, _numbers(node))
+        made = add(form, whole, whole, *where, *node.args[1:], **node.kwargs)
+        for other in list(others):
+            later = [user for user in other.users if order[user] > now]
+            if other is made or order[other] > now or not later:
+                continue
+            value: Tensor = other.meta["val"]
+            view = made
+            if other is not whole:
+                shape, stride = list(value.shape), list(value.stride())
+                view = add(aten.as_strided.default, other, made, shape, stride, value.storage_offset())
+            for user in later:
+                user.replace_input_with(other, view)
+    others.remove(node)
+    graph.erase_node(node)
 
 
 def _refuse_overlap(node: fx.Node) -> None:
