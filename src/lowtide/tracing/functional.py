@@ -16,7 +16,7 @@ from lowtide.kernels.draw import DRAWS, draw
 from lowtide.kernels.effects import schema_writes
 from lowtide.kernels.strides import restride, same_strides
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
-from lowtide.tracing.true_strides import correct_strides
+from lowtide.tracing.true_strides import correct_strides, true_aliases
 
 aten = torch.ops.aten
 _FRESH = {
@@ -46,7 +46,8 @@ class _Inherit(TorchDispatchMode):
         mode = get_proxy_mode()
         assert mode is not None, "functionalising works inside make_fx only"
         last = mode.tracer.graph._root.prev
-        out = func(*args, **(kwargs or {}))
+        with true_aliases(func, args):
+            out = func(*args, **(kwargs or {}))
         made = list(new_nodes(mode.tracer.graph, last))
         correct_strides(func, args, out, made)
         for node in made:

@@ -30,7 +30,7 @@ from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
-from lowtide.tracing.true_strides import correct_strides
+from lowtide.tracing.true_strides import correct_strides, true_aliases
 from lowtide.tracing.value_dependent import refuse_fast_path
 
 ORIGIN = "lowtide_origin"
@@ -109,7 +109,8 @@ class Recorder(TorchDispatchMode):
         func, args, kwargs = self._known.sized(func, args, kwargs, origin.source)
         self._writes.note(func, args, kwargs)
         try:
-            out = func(*args, **kwargs)
+            with true_aliases(func, args):
+                out = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise CaptureError(_data_dependent(func, origin)) from None
         except UnsupportedOperatorException:

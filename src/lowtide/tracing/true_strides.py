@@ -4,7 +4,8 @@ A trace believes the meta functions, and strides decide what comes next: whether
 folds its batch, which kernel sums. So they are corrected while tracing, before anybody asks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor, disable_fake_tensor_cache
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -20,6 +22,7 @@ aten = torch.ops.aten
 Strides = tuple[int, ...]
 _Form = tuple[tuple[int, ...], Strides]
 """Shape and strides."""
+_ONE_TENSOR_TWICE = {aten.mkldnn_rnn_layer_backward.default}
 _Rule = Callable[[_Form, tuple[Any, ...]], Strides]
 
 
@@ -50,6 +53,14 @@ def _as(argument: int) -> _Rule:
         return _empty_like(_form(args[argument]))
 
     return rule
+
+
+@contextmanager
+def true_aliases(func: OpOverload, args: tuple[Any, ...]) -> Iterator[None]:
+    """torch's cache of fake results forgets that two results of one op are the same tensor: it is left out there."""
+    modes = [x.fake_mode for x in args if isinstance(x, FakeTensor)] if func in _ONE_TENSOR_TWICE else []
+    with disable_fake_tensor_cache(modes[0]) if modes else nullcontext():
+        yield
 
 
 def _form(x: Tensor) -> _Form:
