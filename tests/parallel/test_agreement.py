@@ -3,13 +3,17 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.optim import Optimizer
 
 import lowtide
-from lowtide.errors import InputError
+from lowtide.errors import InputError, LowtideError
 from lowtide.parallel.spread import spread_of
 from tests.parallel.two_ranks import batches, loss, model_of, on_two
 
@@ -56,15 +60,44 @@ def test_everybody_ends_and_says_why(what: str, expected: tuple[str, str], tmp_p
     assert expected[1] in said[1], said
 
 
-def mixed(rank: int) -> str:
-    """A policy that FSDP2 takes and lowtide does not."""
-    model, optimizer = model_of("mixed")
-    return str(lowtide.train_step(model, optimizer, batches(rank, 1)[0], loss))
+def refused(rank: int) -> str:
+    """One after the other what all ranks refuse, each in its own sentence; the group stays in step."""
+    data, world = batches(rank, 1)[0], distributed.group.WORLD
+    everything = init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "shards"))
+
+    def said(model: nn.Module, optimizer: Optimizer, **options: Any) -> str:
+        with pytest.raises(LowtideError) as caught:
+            lowtide.train_step(model, optimizer, data, loss, **options)
+        return str(caught.value)
+
+    frozen, optimizer = model_of("plain")
+    frozen.requires_grad_(rank == 0)
+    spread, its_optimizer = model_of("fsdp")
+    parts = parallelize_module(model_of("plain")[0], everything["copies"], {"4": ColwiseParallel()})
+    return "\n".join(
+        (
+            said(frozen, optimizer, process_group=world),
+            said(*model_of("plain"), process_group=world, budget=None if rank else "75%"),
+            said(spread, its_optimizer, mesh=everything["shards"]),
+            said(*model_of("plain"), mesh=everything),
+            said(parts, torch.optim.AdamW(parts.parameters()), process_group=world),
+        )
+    )
 
 
 @pytest.mark.slow
-def test_a_mixed_precision_policy_is_refused(tmp_path: Path) -> None:
-    assert all("has a MixedPrecisionPolicy, which is not supported yet" in text for text in on_two(mixed, tmp_path))
+def test_all_ranks_refuse_in_a_sentence(tmp_path: Path) -> None:
+    first, second = (said.splitlines() for said in on_two(refused, tmp_path))
+    assert first[0].startswith("rank 1 failed in capture: ")
+    assert "the optimizer holds no trainable parameter" in first[0]
+    assert second[0] in first[0]
+    assert first[1] == second[1]
+    assert "rank 1 has another setting of train_step than rank 0: budget=None instead of budget='75%'" in first[1]
+    assert "mesh has the ranks [0], but the model is spread over [0, 1]" in first[2]
+    assert "mesh has the ranks [1], but the model is spread over [0, 1]" in second[2]
+    assert "mesh must have one dimension for a plain model, not 2" in first[3]
+    assert "4.weight is a DTensor that fully_shard alone did not make" in first[4]
+    assert second[3:] == first[3:]
 
 
 def test_bad_input() -> None:
@@ -73,5 +106,7 @@ def test_bad_input() -> None:
         spread_of(model, object(), None, "here")
     with pytest.raises(InputError, match="bucket_cap_mb is for a plain model with process_group"):
         spread_of(model, None, 25, "here")
+    with pytest.raises(InputError, match="process_group and mesh both say which ranks train"):
+        spread_of(model, object(), None, "here", mesh=object())
     with pytest.raises(InputError, match="must be a number of MiB above 0, not 0"):
         spread_of(model, object(), 0, "here")

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 WIDTH, ROWS = 31, 64
+_BF16 = torch.bfloat16
+PLAIN = MixedPrecisionPolicy()
+POLICIES = {
+    "fsdp": PLAIN,
+    "hsdp": PLAIN,
+    "bf16, summed in fp32": MixedPrecisionPolicy(_BF16, torch.float32, output_dtype=torch.float32),
+    "bf16": MixedPrecisionPolicy(_BF16),
+    "summed in bf16": MixedPrecisionPolicy(None, _BF16),
+    "bf16, not cast": MixedPrecisionPolicy(_BF16, torch.float32, output_dtype=_BF16, cast_forward_inputs=False),
+    "fp16": MixedPrecisionPolicy(torch.float16),
+}
 
 
 def on_two(work: Callable[..., Any], folder: Path, *given: Any, world: int = 2) -> list[str]:
@@ -41,20 +53,23 @@ def _run(work: Callable[..., Any], rank: int, world: int, folder: str, given: tu
 
 
 def model_of(kind: str) -> tuple[nn.Module, Optimizer]:
-    """Blocks with dropout and BatchNorm, whose rows two ranks cannot share evenly, spread as `kind` says."""
+    """Blocks with dropout and BatchNorm, whose rows two ranks cannot share evenly, spread as `kind` says.
+
+    In lower precision LayerNorm takes the place of BatchNorm, which torch does not run there.
+    """
     torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.BatchNorm1d(WIDTH), nn.Dropout(0.1)) for _ in "1234"]
+    norm = nn.BatchNorm1d if POLICIES.get(kind, PLAIN).param_dtype is None else nn.LayerNorm
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), norm(WIDTH), nn.Dropout(0.1)) for _ in "1234"]
     model: nn.Module = nn.Sequential(*blocks, nn.Linear(WIDTH, 10))
     if kind == "ddp":
         model = DistributedDataParallel(model)
-    elif kind in ("fsdp", "mixed"):
-        mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
-        policy = MixedPrecisionPolicy()
-        if kind == "mixed":
-            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, output_dtype=torch.float32)
+    elif kind in POLICIES:
+        sizes = (2, distributed.get_world_size() // 2) if kind == "hsdp" else (distributed.get_world_size(),)
+        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("replicate", "shard")[-len(sizes) :])
+        policy = POLICIES[kind]
         for block in model.children():
             fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=replace(policy, cast_forward_inputs=True))
     return model, torch.optim.AdamW(model.parameters(), 1e-2)
 
 

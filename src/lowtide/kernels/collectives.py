@@ -24,7 +24,8 @@ _library = torch.library.Library("lowtide", "FRAGMENT")
 _library.define("gather(Tensor[] shards, int[] rows, int world, str group, *, ScalarType dtype) -> Tensor[]")
 _library.define("all_reduce(Tensor[] gradients, int world, str group) -> Tensor")
 _library.define(
-    "reduce_scatter(Tensor[] gradients, int world, str group, *, ScalarType by, ScalarType dtype) -> Tensor"
+    "reduce_scatter(Tensor[] gradients, int world, str group, *, ScalarType by, ScalarType dtype, str? replicas=None)"
+    " -> Tensor"
 )
 
 
@@ -99,9 +100,18 @@ def _all_reduce_fake(gradients: Sequence[Tensor], world: int, group: str) -> Ten
 
 
 def _reduce_scatter(
-    gradients: Sequence[Tensor], world: int, group: str, *, by: torch.dtype, dtype: torch.dtype
+    gradients: Sequence[Tensor],
+    world: int,
+    group: str,
+    *,
+    by: torch.dtype,
+    dtype: torch.dtype,
+    replicas: str | None = None,
 ) -> Tensor:
-    """The mean, summed in `by`, buffers and factors as FSDP2 has them; of each gradient the padded shard."""
+    """The mean, summed in `by`, buffers and factors as FSDP2 has them; of each gradient the padded shard.
+
+    With `replicas`, a group of those who hold the same shards, over these too.
+    """
     from torch.distributed.fsdp._fully_shard._fsdp_collectives import _div_if_needed, _get_gradient_divide_factors
 
     device = gradients[0].device
@@ -111,9 +121,12 @@ def _reduce_scatter(
     out = torch.empty((count,), dtype=by, device=device)
 
     def run(found: Any) -> None:
-        before, after, how, _ = _get_gradient_divide_factors(found, None, by, device.type)
+        others = None if replicas is None else _resolve_process_group(GroupName(replicas))
+        before, after, how, how_others = _get_gradient_divide_factors(found, others, by, device.type)
         _div_if_needed(given, before)
         distributed.reduce_scatter_single(out, given.view(-1), op=how, group=found)
+        if others is not None:
+            distributed.all_reduce(out, op=how_others, group=others)
         _div_if_needed(out, after)
 
     with_all(group, run, (given, out))
@@ -121,7 +134,13 @@ def _reduce_scatter(
 
 
 def _reduce_scatter_fake(
-    gradients: Sequence[Tensor], world: int, group: str, *, by: torch.dtype, dtype: torch.dtype
+    gradients: Sequence[Tensor],
+    world: int,
+    group: str,
+    *,
+    by: torch.dtype,
+    dtype: torch.dtype,
+    replicas: str | None = None,
 ) -> Tensor:
     sizes = (shard_rows(g.shape[0], world) * prod(g.shape[1:]) for g in gradients)
     return gradients[0].new_empty((sum(sizes),), dtype=dtype)

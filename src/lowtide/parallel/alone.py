@@ -6,6 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+FOREIGN = (
+    "is a DTensor that fully_shard alone did not make (tensor or pipeline parallel): lowtide supports DDP, and "
+    "fully_shard over a mesh (shard) or (replicate, shard)"
+)
+"""Of parameters that are spread in another way."""
+
 
 class Alone:
     """A model that is not spread."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, HSDPMeshInfo, TrainingState
 from torch.distributed.fsdp._fully_shard._fsdp_param import ShardedState
 
 from lowtide.errors import CaptureError
 from lowtide.kernels.collectives import gather
 from lowtide.kernels.shards import is_sharded
-from lowtide.parallel.alone import Alone
+from lowtide.parallel.alone import FOREIGN, Alone
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class ShardGroup:
     """What gradients are summed in."""
     own_dtype: torch.dtype
     """Of the shards."""
+    replicas: str | None = None
+    """The group of those who hold the same shards, under HSDP."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +72,18 @@ class Sharded(Alone):
                         dtype=dtype,
                         reduce_dtype=policy.reduce_dtype or dtype,
                         own_dtype=own,
+                        replicas=_replicas(held),
                     )
                 )
         if not found:
             raise CaptureError(f"{where}: fully_shard has found no parameter in the model: there is nothing to train")
         if any(mesh != meshes[0] for mesh in meshes):
-            raise CaptureError(
-                f"{where}: the model is sharded over several meshes: lowtide supports one, of one dimension"
-            )
+            raise CaptureError(f"{where}: the model is sharded over several meshes: lowtide supports one")
         managed = {name for group in found for name in group.names}
         for name, parameter in model.named_parameters():
             if is_sharded(parameter) and name not in managed:
-                raise CaptureError(
-                    f"{where}: {name} is a DTensor that fully_shard does not manage (tensor or pipeline parallel): "
-                    "lowtide supports DDP, and fully_shard over a mesh of one dimension"
-                )
-        return cls(meshes[0].get_group(), model, tuple(found))
+                raise CaptureError(f"{where}: {name} {FOREIGN}")
+        return cls(_all_of(meshes[0], where), model, tuple(found))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -140,23 +138,44 @@ def _states(model: nn.Module) -> list[Any]:
     return list(dict.fromkeys(module._get_fsdp_state() for module in _modules(model)))
 
 
+def _all_of(mesh: Any, where: str) -> Any:
+    """The group of all ranks of a mesh."""
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    if mesh.size() != distributed.get_world_size():
+        raise CaptureError(
+            f"{where}: the model is spread over {mesh.size()} of {distributed.get_world_size()} ranks by a mesh of two "
+            "dimensions: let the mesh take all ranks"
+        )
+    return distributed.group.WORLD
+
+
+def _replicas(held: Any) -> str | None:
+    is_hybrid = isinstance(held.mesh_info, HSDPMeshInfo)
+    return str(held.mesh_info.replicate_process_group.group_name) if is_hybrid else None
+
+
 def _refuse(held: Any, names: Mapping[int, str], where: str) -> None:
     """What `fully_shard` can be asked for and lowtide cannot do."""
     first = names[id(held.fsdp_params[0].sharded_param)]
     wrong = None
-    if held.mesh_info.mesh.ndim != 1 or any(p.is_dtensor for p in held.fsdp_params):
-        wrong = "is sharded over a mesh of several dimensions: lowtide supports a mesh of one dimension"
+    if any(p.is_dtensor for p in held.fsdp_params):
+        wrong = FOREIGN
+    elif held.mesh_info.mesh.ndim != (2 if _replicas(held) else 1) or not isinstance(held.mesh_info, FSDPMeshInfo):
+        wrong = "is spread over a mesh that is neither (shard) nor (replicate, shard): lowtide supports these two"
     elif any(p.fsdp_placement.dim != 0 for p in held.fsdp_params):
         wrong = "is sharded along another dimension than the first: leave shard_placement_fn out"
     elif len({p.sharded_param.dtype for p in held.fsdp_params}) > 1:
         wrong = "shares its group with parameters of another dtype: shard their modules apart"
-    elif any((held.mp_policy.param_dtype, held.mp_policy.reduce_dtype, held.mp_policy.output_dtype)):
-        wrong = "has a MixedPrecisionPolicy, which is not supported yet: use torch.autocast in the loss function"
     elif any(p.offload_to_cpu for p in held.fsdp_params):
         wrong = "is offloaded by CPUOffloadPolicy: leave that out, lowtide decides itself what leaves the device"
     elif held.gradient_divide_factor is not None or held.force_sum_reduction_for_comms or held._all_reduce_hook:
         wrong = "has its own way to reduce gradients (a divide factor or a hook): lowtide averages, as FSDP2 does"
-    elif not held.reduce_grads:
+    elif held.reduce_scatter_unused_params:
+        wrong = "shall have a gradient where the step makes none: leave set_reduce_scatter_unused_params out"
+    elif any(hasattr(p._sharded_local_tensor, "fsdp_pre_all_gather") for p in held.fsdp_params):
+        wrong = "is a tensor that gathers itself (fsdp_pre_all_gather), such as one of float8: use a plain tensor"
+    elif not (held.reduce_grads and held.all_reduce_grads):
         wrong = "shall not have its gradients reduced: leave set_requires_gradient_sync alone, and use accumulate="
     if wrong:
         raise CaptureError(f"{where}: {first} {wrong}")

@@ -56,7 +56,7 @@ def reduced(
         if not names:
             continue
         given = [gradients[name] for name in names]
-        options = {"by": group.reduce_dtype, "dtype": group.own_dtype}
+        options = {"by": group.reduce_dtype, "dtype": group.own_dtype, "replicas": group.replicas}
         node = _inserted(graph, reduce_scatter, (given, group.world, group.group), options, given, order, k)
         shapes = [gradient.meta["val"].shape for gradient in given]
         padded = [(shard_rows(shape[0], group.world), *shape[1:]) for shape in shapes]

@@ -74,7 +74,9 @@ class Forms:
         """What the last capture took that was measured and planned."""
         self._captures: dict[str, int] = {}
         """How often each changed value has led to a capture."""
-        self._file = None if plan is None else PlanFile.load(plan)
+        given = [f"plan={plan is not None}", *options.lines]
+        ranks.same("setting of train_step", given, "give all ranks the same")
+        self._file = None if plan is None else ranks.together("reading the plan", lambda: PlanFile.load(plan))
         self._outside = self._outside_now() if options.counts == "process" and options.budget is not None else None
         """What the process held beside tensors at the start; None where that does not count, or is off the budget."""
         self._budget = options.budget
@@ -273,7 +275,10 @@ class Forms:
         alike: bool,
     ) -> Prepared | None:
         """What needs no measuring: saved, without a budget, or like a step that is at hand. None where nothing is."""
-        steps = None if self._file is None else self._from_file(traced, graphs, self._file, saved)
+        file, steps = self._file, None
+        if file is not None:
+            found = self.ranks.together("reading the plan", lambda: self._from_file(traced, graphs, file, saved))
+            steps = None if self.ranks.any(found is None) else found
         if steps is not None:
             return Prepared.of(traced, now, steps, None)
         if self._budget is None:

@@ -1,6 +1,6 @@
 """What a user asks of a training step beside model, optimizer, batch and loss."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Options:
     measure: str
     """When: in the first steps of the training, or before."""
     process_group: Any = None
+    mesh: Any = None
     bucket_cap_mb: float | None = None
     """Of gradients that are reduced together; None for DDP's own."""
     counts: str = "tensors"
@@ -42,6 +43,12 @@ class Options:
     """For benchmarks, which show what each mechanism brings; `train_step` allows everything."""
     addresses: bool = True
     """Planned addresses, where the device has them; off in benchmarks only."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What must be the same on all ranks."""
+        own = ("process_group", "mesh", "progress", "swap_dir")
+        return [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if field.name not in own]
 
     def __post_init__(self) -> None:
         if self.budget is not None:

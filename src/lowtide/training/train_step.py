@@ -81,6 +81,7 @@ def train_step(
     measure: str = "before",
     counts: str = "tensors",
     process_group: Any = None,
+    mesh: Any = None,
     bucket_cap_mb: float | None = None,
 ) -> "TrainStep":
     """Make a training step that stays inside `budget` bytes of device memory.
@@ -113,8 +114,8 @@ def train_step(
     lowtide, libraries and heaps take beyond what was there before this call, tensors aside, is measured before the plan
     is made and taken off the budget. Otherwise the budget counts tensors and kernels' workspaces.
     On several ranks of torch.distributed `model` is under DistributedDataParallel or `fully_shard`, or a plain one with
-    a `process_group`, whose gradients are then averaged in buckets of `bucket_cap_mb`, 25 as in DDP. Training is bit
-    for bit that of DDP or FSDP2; all ranks run one plan, and each stays inside `budget`.
+    a `process_group` or a `mesh` of one dimension, whose gradients are then averaged in buckets of `bucket_cap_mb`, 25
+    as in DDP. Training is bit for bit that of DDP or FSDP2; all ranks run one plan, and each stays inside `budget`.
     """
     options = Options(
         *(budget, policy, clip_grad_norm, accumulate, time_limit, progress, swap, swap_dir, side_effects, sentinel),
@@ -123,6 +124,7 @@ def train_step(
         measure=measure,
         counts=counts,
         process_group=process_group,
+        mesh=mesh,
         bucket_cap_mb=bucket_cap_mb,
     )
     return TrainStep(model, optimizer, batch, loss, options, None if plan is None else Path(plan))
@@ -148,7 +150,7 @@ class TrainStep:
         self._closed = False
         if not isinstance(model, nn.Module):
             refuse_types(model, self.optimizer, loss)
-        self._spread = spread_of(model, options.process_group, options.bucket_cap_mb, user_line())
+        self._spread = spread_of(model, options.process_group, options.bucket_cap_mb, user_line(), mesh=options.mesh)
         self._ranks = Ranks(self._spread.group, next((p.device for p in model.parameters()), torch.device("cpu")))
         self._ranks.same("parameter", self._spread.digests(), "load the same state on all ranks, or use DDP")
         self._forms = Forms(self._spread, self._ranks, self.optimizer, batch, loss, options, plan)
@@ -252,10 +254,11 @@ class TrainStep:
         self._meter.start()
         try:
             norm = None
-            self._spread.flush([p for group in self.optimizer.param_groups for p in group["params"]])
-            if self.options.clip_grad_norm is not None:
-                norm = whole(clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
-            self.optimizer.step()
+            with self._ranks.watched("flush"):
+                self._spread.flush([p for group in self.optimizer.param_groups for p in group["params"]])
+                if self.options.clip_grad_norm is not None:
+                    norm = whole(clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
+                self.optimizer.step()
         finally:
             self.last = Measured(before + self._meter.stop().peak, None)
             self._done = 0
