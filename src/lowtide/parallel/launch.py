@@ -53,12 +53,13 @@ class Launched:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """All are gone, whatever happened."""
-        for process in self._processes:
-            process.kill()
-            process.join()
+        """All are gone, whatever happened: who waits for a word hears that there will be none."""
         for talk in self._talks:
             talk.close()
+        for process in self._processes:
+            process.join(PATIENCE if error is None else 0)
+            process.kill()
+            process.join()
         self._folder.cleanup()
 
     def tell(self, word: Any) -> None:
@@ -116,6 +117,8 @@ def _run(work: Callable[..., None], rank: int, world: int, store: str, talk: Tal
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     try:
         work(rank, talk, *given)
+    except EOFError:  # of `talk`: the parent has heard enough
+        return
     except LowtideError as error:
         kind: type[Exception] = RankFailed if isinstance(error, RankFailed) else type(error)
         talk.send((False, (kind.__name__, str(error), budget_fields(error))))
