@@ -42,8 +42,8 @@ def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> Profile
             sizes = _sizes(max(_elements(op) for op in ops))
             times = ranks.largest([_measured(ops[0], size, graph.device, ranks) for size in sizes])
             found |= {op.node.name: between(sizes, times, _elements(op)) for op in ops}
-    ops = [replace(op, runtime_ms=found[op.name]) if op.name in found else op for op in profile.ops]
-    return replace(profile, ops=tuple(ops))
+    records = (replace(record, runtime_ms=found.get(record.name, record.runtime_ms)) for record in profile.ops)
+    return replace(profile, ops=tuple(records))
 
 
 def _kind(op: Op) -> tuple[Any, ...]:
