@@ -11,6 +11,7 @@
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-process   memory, page faults and time: eager, warm eager, captured, checkpointed, compiled, planned at three budgets
 # make bench-swap      recompute only, swap only and both at four budgets
+# make bench-parallel  two ranks: DDP and FSDP2 with all of their switches, and plans at the peaks that they have
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
 PYTHON ?= python3.11
 BIN := .venv/bin
@@ -19,7 +20,7 @@ PEERS := checkpoint, checkpoint every second, compile aot 0.5
 ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
-.PHONY: bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-planner clean
+.PHONY: bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-parallel bench-planner clean
 
 setup: $(STAMP)
 
@@ -131,6 +132,12 @@ bench-budgets: setup
 bench-swap: setup
 	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/resnet152
 	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/bert-base
+
+# Six processes at a time, of BERT-Base about 13 GB. PARALLEL="--ways fsdp --rounds 2 --time-limit 5" is a first look.
+PARALLEL ?= --rounds 5 --time-limit 20
+bench-parallel: setup
+	$(BIN)/lowtide bench parallel examples/gpt2-50m/config.json --batch-size 4 --seq-len 128 $(PARALLEL) --force --out reports/parallel/gpt2-50m
+	$(BIN)/lowtide bench parallel bert-base --batch-size 4 --seq-len 128 $(PARALLEL) --force --out reports/parallel/bert-base
 
 PROBLEMS ?= ../shared/problems
 PLAN = $(BIN)/lowtide bench planner --policies optimal --force

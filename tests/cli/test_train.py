@@ -134,3 +134,60 @@ def test_errors_are_one_line_and_leave_nothing(
     assert last.startswith("lowtide: ")
     assert message in last
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_two_ranks_stay_inside_the_budget_and_are_equal(
+    way: str, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (net, "--batch-size", "256", "--steps", "3", "--budget", "75%", "--time-limit", "2", "--compare")
+    out = tmp_path / "out"
+    assert run_main(monkeypatch, "train", *words, "--nproc", 2, "--parallel", way, "--out", out) == 0
+    assert "2 ranks" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"training.json", "training-rank1.json", "memory.png", "plan.json"}
+    runs = [TrainingRun.load(out / name) for name in ("training.json", "training-rank1.json")]
+    assert [run.difference for run in runs] == [None, None]
+    assert runs[0].steps[0].loss != runs[1].steps[0].loss
+    assert runs[0].plan is not None
+    assert all(run.peak_B is not None and run.peak_B <= runs[0].plan.budget_B for run in runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "budget", "code", "said"),
+    [
+        ("net", "1KiB", 3, "lowtide: no plan can fit the step into 1.00 KiB"),
+        ("broken", "75%", 2, "lowtide: rank 0: "),
+    ],
+)
+def test_what_fails_on_ranks_is_one_line(
+    model: str,
+    budget: str,
+    code: int,
+    said: str,
+    net: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (net.replace(":net", f":{model}"), "--batch-size", "64", "--budget", budget, "--time-limit", "1")
+    assert run_main(monkeypatch, "train", *words, "--nproc", 2, "--parallel", "fsdp") == code
+    told = capsys.readouterr().err
+    assert told.startswith(said)
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nproc", 2), "--nproc and --parallel belong together"),
+        (("--parallel", "ddp"), "--nproc and --parallel belong together"),
+        (("--nproc", 1, "--parallel", "ddp"), "--nproc must be at least 2, not 1"),
+        (("--nproc", 2, "--parallel", "tp"), "unknown way to train in parallel 'tp': write ddp or fsdp"),
+    ],
+)
+def test_wrong_words_about_ranks(
+    words: tuple[object, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "train", "mlp", *words) == 2
+    assert said in capsys.readouterr().err

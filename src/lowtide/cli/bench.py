@@ -10,6 +10,7 @@ from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_deeper import deeper
 from lowtide.cli.bench_fit import fit
+from lowtide.cli.bench_parallel import parallel
 from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
 from lowtide.cli.bench_swap import swap
@@ -36,6 +37,7 @@ app.command("capture")(capture)
 app.command("budgets")(budgets)
 app.command("fit")(fit)
 app.command("process")(process)
+app.command("parallel")(parallel)
 app.command("startup")(startup)
 app.command("deeper")(deeper)
 app.command("swap")(swap)

@@ -53,14 +53,14 @@ def check_budget(budget: str | None) -> str | None:
     return budget
 
 
-def parse_shares(text: str) -> list[float]:
-    """`75,50` as 0.75 and 0.5."""
+def parse_shares(text: str, option: str = "--left") -> list[float]:
+    """`75,50` as 0.75 and 0.5; `option` is where it was written."""
     try:
         shares = [float(word) / 100 for word in text.split(",")]
     except ValueError:
-        raise InputError(f"--left takes per cents such as 75,50,12, not {shown(text)}") from None
+        raise InputError(f"{option} takes per cents such as 75,50,12, not {shown(text)}") from None
     if not all(0 < share <= 1 for share in shares):
-        raise InputError(f"--left takes per cents above 0 and up to 100, not {shown(text)}")
+        raise InputError(f"{option} takes per cents above 0 and up to 100, not {shown(text)}")
     return shares
 
 
@@ -131,12 +131,13 @@ class Chosen:
     lr: LearningRate = 1e-3
     seed: ModelSeed = 0
 
-    def build(self, batch_size: int) -> "Training":
-        """Imports torch, which takes a while: call it when all options are known to be right."""
+    def build(self, batch_size: int, seed: int | None = None) -> "Training":
+        """By another seed where one is given. Imports torch, which takes a while: call it when all options are known to
+        be right."""
         from lowtide.models import ModelOptions, build
 
         options = ModelOptions(self.image_size, self.seq_len, self.dropout)
-        return build(self.model, batch_size, options, seed=self.seed)
+        return build(self.model, batch_size, options, seed=self.seed if seed is None else seed)
 
     def make_optimizer(self, training: "Training") -> "Optimizer":
         """Over all parameters of the model."""

@@ -58,6 +58,16 @@ Swap = Annotated[
 ]
 PlanFrom = Annotated[Path | None, typer.Option("--plan", metavar="FILE", help="Use a plan that --save-plan wrote.")]
 SavePlan = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, for --plan.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        "--nproc", metavar="N", help="Train on so many processes here (CPU, gloo), each with a batch of its own."
+    ),
+]
+Parallel = Annotated[
+    str | None,
+    typer.Option(metavar="ddp|fsdp", help="How --nproc spreads the model: copies of it as DDP, or shards as FSDP2."),
+]
 
 
 @grouped()
@@ -76,6 +86,8 @@ def train(
     plan: PlanFrom = None,
     save_plan: SavePlan = None,
     time_limit: PlanningTime = None,
+    nproc: Ranks = None,
+    parallel: Parallel = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME}, {PNG_NAME} and {PLAN_NAME}.")
     ] = None,
@@ -87,31 +99,31 @@ def train(
     memory ran out.
     """
     _check(budget, plan, save_plan, time_limit, force=force)
+    if (nproc is None) != (parallel is None):
+        raise InputError("--nproc and --parallel belong together: write --nproc 2 --parallel ddp, or fsdp")
+    if nproc is not None and nproc < 2:
+        raise InputError(f"--nproc must be at least 2, not {nproc}: leave both out for one process")
     if swap != "off" and budget is None and plan is None:
         raise InputError("--swap is for plans, and without --budget nothing is planned: give one")
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     planned = budget is not None or plan is not None
     if planned and out is not None:
         need("reports", f"the picture {PNG_NAME} of --out")
-    names = (RUN_NAME, PNG_NAME, PLAN_NAME) if planned else (RUN_NAME,)
+    written = (RUN_NAME, PNG_NAME, PLAN_NAME)
+    others = tuple(rank_name(rank) for rank in range(1, nproc or 1))
+    names = (*(written if planned else written[:1]), *others)
     console = wide_console()
+    advice = _advice(limit, planned=planned, compare=compare)
     with (
         nullcontext() if out is None else results(out, names, force=force) as folder,
-        resources_suffice(batch_size, _advice(limit, planned=planned, compare=compare)),
+        resources_suffice(batch_size, advice),
     ):
         # torch takes a while to import: not before the options are known to be right.
-        from lowtide.cli.train_loop import Wanted, train_loop
+        from lowtide.cli.train_loop import Wanted, train_loop, write_results
         from lowtide.device.limit import limit_memory, usual_device
-        from lowtide.reporting.training_table import training_table
+        from lowtide.experiments.rank_training import find_way
+        from lowtide.reporting.training_table import ranks_table, training_table
 
-        device = usual_device()
-        if limit is not None:
-            limit_memory(limit, device)
-        training = chosen.build(batch_size)
-        made = chosen.make_optimizer(training)
-        found = next(training.model.parameters()).device.type
-        if limit is not None and found != device:
-            limit_memory(limit, found)
         wanted = Wanted(
             steps,
             chosen.seed,
@@ -126,21 +138,38 @@ def train(
             swap,
             swap_dir,
         )
-        run, step = train_loop(training, made, wanted, console)
-        if save_plan is not None:
-            step.save_plan(save_plan)
-        if folder is not None:
-            run.save(folder / RUN_NAME)
-            if step.plan is not None:
-                from lowtide.reporting.step_memory import draw_step_memory
+        if nproc is not None and parallel is not None:
+            way = find_way(parallel)
+            from lowtide.cli.train_ranks import Shared, train_on_ranks
 
-                draw_step_memory(step.plan, training.name, folder / PNG_NAME)
-                step.save_plan(folder / PLAN_NAME)
-    console.print(training_table(run))
+            runs = train_on_ranks(nproc, Shared(chosen, batch_size, wanted, way, advice, folder, written, save_plan))
+            for rank, run in enumerate(runs):
+                if folder is not None and rank:
+                    run.save(folder / rank_name(rank))
+        else:
+            device = usual_device()
+            if limit is not None:
+                limit_memory(limit, device)
+            training = chosen.build(batch_size)
+            made = chosen.make_optimizer(training)
+            found = next(training.model.parameters()).device.type
+            if limit is not None and found != device:
+                limit_memory(limit, found)
+            run, step = train_loop(training, made, wanted, console)
+            write_results(run, step, folder, written, save_plan)
+            runs = [run]
+    console.print(training_table(runs[0]))
+    if len(runs) > 1:
+        console.print(ranks_table(runs))
     if out is not None:
         tell_written(console, out, names)
-    if run.difference is not None:
+    if any(run.difference is not None for run in runs):
         raise typer.Exit(1)
+
+
+def rank_name(rank: int) -> str:
+    """The file of another rank than the first, which has the usual name."""
+    return f"training-rank{rank}.json"
 
 
 def _check(

@@ -17,7 +17,7 @@ import lowtide
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
 from lowtide.errors import EagerMismatch
-from lowtide.experiments.eager_training import EagerCopy, differences
+from lowtide.experiments.eager_training import EagerCopy, EagerTraining, differences
 from lowtide.forecast import Forecast
 from lowtide.kernels.replay import generator_state
 from lowtide.models.training import Training
@@ -47,9 +47,18 @@ class Wanted:
 
 
 def train_loop(
-    training: Training, optimizer: Optimizer, wanted: Wanted, console: Console
+    training: Training,
+    optimizer: Optimizer,
+    wanted: Wanted,
+    console: Console,
+    *,
+    group: Any = None,
+    twin: EagerTraining | None = None,
 ) -> tuple[TrainingRun, TrainStep]:
-    """Make the step, train, and say what happened."""
+    """Make the step, train, and say what happened.
+
+    One rank of several gives the process `group` of a plain model, and its own eager `twin` where that is wanted.
+    """
     began = perf_counter()
     step = lowtide.train_step(
         training.model,
@@ -66,10 +75,18 @@ def train_loop(
         swap_dir=wanted.swap_dir,
         measure="before",  # the table and the times are of planned steps
         sentinel=not wanted.compare,  # an eager copy that takes every step sees more
+        process_group=group,
+        progress=False if console.quiet else None,
     )
     startup = perf_counter() - began
-    loop = _Loop(step, training, optimizer, wanted)
-    if wanted.compare:
+    if wanted.compare and twin is None:
+        twin = EagerCopy(
+            *(training.model, optimizer, training.loss),
+            accumulate=wanted.accumulate,
+            clip_grad_norm=wanted.clip_grad_norm,
+        )
+    loop = _Loop(step, training, optimizer, wanted.seed, twin)
+    if isinstance(twin, EagerCopy):  # on several ranks there is no such check
         loop.check_gradients()
     limit = None if step.plan is None else step.plan.budget
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -101,20 +118,34 @@ def train_loop(
     return run, step
 
 
+def write_results(
+    run: TrainingRun, step: TrainStep, folder: Path | None, names: tuple[str, str, str], save_plan: Path | None
+) -> None:
+    """The plan where it was asked for; into `folder` the run and, of a planned one, picture and plan, by `names`."""
+    if save_plan is not None:
+        step.save_plan(save_plan)
+    if folder is None:
+        return
+    run.save(folder / names[0])
+    if step.plan is not None:
+        from lowtide.reporting.step_memory import draw_step_memory
+
+        draw_step_memory(step.plan, run.model, folder / names[1])
+        step.save_plan(folder / names[2])
+
+
 class _Loop:
     """Steps of a training and, in turn, of its eager copy; each pair starts from one seed."""
 
-    def __init__(self, step: TrainStep, training: Training, optimizer: Optimizer, wanted: Wanted) -> None:
+    def __init__(
+        self, step: TrainStep, training: Training, optimizer: Optimizer, seed: int, eager: EagerTraining | None
+    ) -> None:
         self._step = step
         self._batch = training.batch
         self._ours = (training.model, optimizer)
-        self._seed = wanted.seed
+        self._seed = seed
         self._clock = clock_for(step.graph.device)
-        self._eager = None
-        if wanted.compare:
-            self._eager = EagerCopy(
-                *self._ours, training.loss, accumulate=wanted.accumulate, clip_grad_norm=wanted.clip_grad_norm
-            )
+        self._eager = eager
         self.taken: list[TrainedStep] = []
         self.difference: str | None = None
 

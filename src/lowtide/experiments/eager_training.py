@@ -2,10 +2,12 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
@@ -14,6 +16,7 @@ from lowtide.device.clock import clock_for
 from lowtide.device.exhausted import is_out_of_memory
 from lowtide.device.meter import meter_for
 from lowtide.errors import InputError, shortened
+from lowtide.kernels.shards import local
 from lowtide.profiling.runs import no_collection
 from lowtide.tracing.loss import Loss, model_loss
 
@@ -59,8 +62,9 @@ class EagerTraining:
         return result, ms, peak
 
     def _iterate(self, batch: Any, *, moves: bool) -> Any:
-        result = self._loss(self.model, batch)
-        (result[0] if isinstance(result, tuple) else result).backward()
+        with self.model.no_sync() if isinstance(self.model, DistributedDataParallel) and not moves else nullcontext():
+            result = self._loss(self.model, batch)
+            (result[0] if isinstance(result, tuple) else result).backward()
         if moves:
             if self._clip is not None:
                 clip_grad_norm_([p for group in self.optimizer.param_groups for p in group["params"]], self._clip)
@@ -118,6 +122,7 @@ def differences(
 def _same(mine: Any, other: Any) -> bool:
     if not isinstance(mine, Tensor) or not isinstance(other, Tensor):
         return bool(mine == other)
+    mine, other = local(mine), local(other)
     if mine.shape != other.shape or mine.dtype != other.dtype:
         return False
     return torch.equal(mine, other) or torch.equal(_bits(mine), _bits(other))
@@ -130,7 +135,7 @@ def _bits(x: Tensor) -> Tensor:
 
 def held_bytes(model: nn.Module, optimizer: Optimizer, batch: Any) -> int:
     """Of parameters, buffers, gradients, optimizer state and batch, where the parameters are; storages count once."""
-    first, *others = _held(model, optimizer, batch)
+    first, *others = map(local, _held(model, optimizer, batch))
     storages = {x.untyped_storage()._cdata: x.untyped_storage() for x in (first, *others) if x.device == first.device}
     return sum(storage.nbytes() for storage in storages.values())
 

@@ -75,7 +75,7 @@ class Ranks:
                 told = [json.dumps({"made": make()})]
             except Exception as error:  # noqa: BLE001 - raised again when all know
                 failed = error
-                told = [json.dumps({"error": str(error), "budget": _budget(error)})]
+                told = [json.dumps({"error": str(error), "budget": budget_fields(error)})]
         distributed.broadcast_object_list(told, group=self.group, group_src=0)
         if failed is not None:
             raise failed
@@ -83,7 +83,7 @@ class Ranks:
         if "made" in answer:
             return str(answer["made"])
         if answer["budget"] is not None:
-            raise _infeasible(answer["error"], answer["budget"])
+            raise infeasible(answer["error"], answer["budget"])
         raise RankFailed(f"rank 0 failed in {what}: {shortened(answer['error'], 600)}")
 
     def same(self, what: str, lines: Sequence[str], advice: str) -> None:
@@ -137,7 +137,7 @@ class Ranks:
                 raise
             raise RankFailed(self._cause(what, error)) from error
         except BaseException as error:
-            if isinstance(error, RuntimeError) and not isinstance(error, LowtideError) and _in_distributed(error):
+            if isinstance(error, RuntimeError) and not isinstance(error, LowtideError) and in_distributed(error):
                 raise RankFailed(self._cause(what, error)) from error
             self._noted = True
             self._note("failed", f"{type(error).__name__}: {shortened(str(error), 300)}")
@@ -181,22 +181,22 @@ def _number(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _in_distributed(error: BaseException) -> bool:
-    """Was it raised inside of torch.distributed?"""
+def in_distributed(error: BaseException) -> bool:
+    """Was it raised inside of torch.distributed, or by gloo inside of a backward?"""
     trace, last = error.__traceback__, ""
     while trace is not None:
         last = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
-    return last.startswith(_DISTRIBUTED)
+    return last.startswith(_DISTRIBUTED) or "/gloo/" in str(error)
 
 
-def _budget(error: Exception) -> list[Any] | None:
+def budget_fields(error: Exception) -> list[Any] | None:
     if not isinstance(error, BudgetInfeasible):
         return None
     return [error.budget, error.floor, error.proven, list(error.blockers), list(error.workspace)]
 
 
-def _infeasible(text: str, fields: list[Any]) -> BudgetInfeasible:
+def infeasible(text: str, fields: list[Any]) -> BudgetInfeasible:
     """The same error as on the first rank."""
     error = BudgetInfeasible.__new__(BudgetInfeasible, text)
     error.args = (text,)

@@ -18,12 +18,13 @@ def copy_ms(samples: Sequence[TransferSample], size: int) -> tuple[float, float]
     """Time out and time in for `size` bytes, between the measured sizes and beyond them."""
     sizes = [sample.bytes for sample in samples]
     return (
-        _between(sizes, [sample.out_ms for sample in samples], size),
-        _between(sizes, [sample.in_ms for sample in samples], size),
+        between(sizes, [sample.out_ms for sample in samples], size),
+        between(sizes, [sample.in_ms for sample in samples], size),
     )
 
 
-def _between(sizes: Sequence[int], times: Sequence[float], size: int) -> float:
+def between(sizes: Sequence[int], times: Sequence[float], size: int) -> float:
+    """The time for `size`, from those of the measured `sizes`, which rise."""
     place = bisect_left(sizes, size)
     if place == 0:
         return times[0]

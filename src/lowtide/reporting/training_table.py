@@ -1,10 +1,13 @@
 """The table at the end of `lowtide train`: before and after, predicted and measured."""
 
+from collections.abc import Sequence
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from lowtide.records.training_run import Amount, PlanFigures, TrainedStep, TrainingRun
+from lowtide.reporting.tables import figures_table
 from lowtide.units import format_bytes, format_ms
 
 _NONE = "-"
@@ -46,6 +49,22 @@ def training_table(run: TrainingRun) -> Group:
         table.add_row("updated early", _NONE, *_updates(plan))
     _times(table, run)
     return Group(Text(), table, Text(), Text(verdict(run)))
+
+
+def ranks_table(runs: Sequence[TrainingRun]) -> Group:
+    """What each rank took, and its losses."""
+    columns = ("rank", "peak", "of the budget", "eager peak", "step time", "first loss", "last loss", "eager")
+    table = figures_table(Text(f"{len(runs)} ranks"), columns)
+    for rank, run in enumerate(runs):
+        budget, peak = None if run.plan is None else run.plan.budget_B, run.peak_B
+        table.add_row(
+            *(str(rank), _bytes(peak), _NONE if peak is None or budget is None else f"{peak / budget:.1%}"),
+            *(_bytes(run.eager_peak_B), format_ms(run.step_ms)),
+            *(_NONE if step.loss is None else f"{step.loss:.8g}" for step in (run.steps[0], run.steps[-1])),
+            "DIFFERS" if run.difference is not None else "equal" if run.compared else "not compared",
+        )
+    said = [Text(f"rank {rank}: {verdict(run)}") for rank, run in enumerate(runs) if run.difference is not None]
+    return Group(Text(), table, *said)
 
 
 def _peaks(table: Table, run: TrainingRun) -> None:

@@ -22,6 +22,7 @@ from lowtide.parallel.ranks import ALONE, Ranks
 from lowtide.planning.apart import planner
 from lowtide.planning.policies import BudgetInfeasible, Policy
 from lowtide.profiling.estimate import estimate
+from lowtide.profiling.link import with_link_times
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
 from lowtide.profiling.profile import Progress as MeasureProgress
 from lowtide.profiling.profile import profile
@@ -197,7 +198,7 @@ def plan_steps(
     traced, graphs, whole, signed = guess.traced, guess.graphs, guess.whole, guess.signed
     with ranks.watched("measuring"):
         measured, how = guess.measured(bar.measuring)
-        measured = merged(measured, ranks)
+        measured = with_link_times(merged(measured, ranks), whole, ranks)
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
     times.note("measure", f"{len(measured.ops)} ops {how}, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))

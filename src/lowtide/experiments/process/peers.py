@@ -9,15 +9,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from lowtide.errors import InputError, shown
+from lowtide.models.blocks import BLOCKS, reference_blocks
 from lowtide.models.training import Training
-
-BLOCKS = ("BertLayer", "ResNetBottleNeckLayer", "GPT2Block", "ViTLayer", "UNetBlock")
-"""Classes of the blocks that people wrap."""
 
 
 def _checkpointed(every: int, training: Training) -> nn.Module:
     """Every so many blocks are computed again in backward."""
-    blocks = [m for m in training.model.modules() if type(m).__name__ in BLOCKS]
+    blocks = reference_blocks(training.model)
     if not blocks:
         raise InputError(f"{training.name} has none of the blocks that are checkpointed here: {', '.join(BLOCKS)}")
     for block in blocks[::every]:
