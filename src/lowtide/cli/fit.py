@@ -1,8 +1,8 @@
 """`lowtide fit`: will it fit on that device? Nothing is downloaded, allocated or run."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,8 +25,8 @@ STRETCH = 256
 """Tokens: the longest sample is looked for in stretches of so many."""
 
 
-def _check_dtype(name: str) -> str:
-    if name not in DTYPES:
+def _check_dtype(name: str | None) -> str | None:
+    if name is not None and name not in DTYPES:
         raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {name!r}")
     return name
 
@@ -39,7 +39,10 @@ def fit(
     ] = None,
     compare: Annotated[str | None, typer.Option(help="Several of them with commas, in one table.")] = None,
     batch_size: BatchSize = 1,
-    dtype: Annotated[str, typer.Option(help="Of the weights: fp32, bf16 or fp16.", callback=_check_dtype)] = "fp32",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Of weights and batch: fp32, bf16 or fp16; as built without.", callback=_check_dtype),
+    ] = None,
     world: Annotated[int, typer.Option(help="Over so many devices; the batch is that of each.")] = 1,
     parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp or ddp.")] = "fsdp",
     checkpoint: Annotated[
@@ -56,26 +59,34 @@ def fit(
     out: Annotated[
         Path | None, typer.Option(help="Folder for fit.html, and for each device the record and the memory curve.")
     ] = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Also say where the time of finding out went.")] = False,
     force: Force = False,
 ) -> None:
     """Say whether a training step fits a device, as it is and with a plan, before the device is there."""
     if largest not in (None, "batch", "length"):
         raise InputError(f"--largest must be batch or length, not {largest!r}")
+    if largest == "length" and ":" in chosen.model:
+        raise InputError(f"--largest length does not apply to {chosen.model}, whose function decides all sizes")
     names = [name.strip() for text in (device, compare) if text for name in text.split(",")]
     if not names:
         raise InputError("which device? write --device h100, or --compare h100,a100-40,rtx4090 for several")
     if out is not None:
         need("reports", "lowtide fit --out")
     import torch
+    from torch.utils._pytree import tree_map_only
 
     from lowtide.fitting import limits
     from lowtide.fitting.devices import find_device
-    from lowtide.fitting.fit import Setting, judge
+    from lowtide.fitting.fit import CAPTURE, Setting, judge, limit_of
     from lowtide.fitting.report import draw, table
+    from lowtide.fitting.report import timings as timings_of
     from lowtide.fitting.sketch import sketch
+    from lowtide.training.pipeline import StageTimes
 
-    devices = [find_device(name) for name in dict.fromkeys(names)]
     setting = Setting(world, parallel, checkpoint)
+    devices = [find_device(name) for name in dict.fromkeys(names)]
+    for found in devices:
+        limit_of(found, budget, 1)
     called: list[str] = []
     known: dict[tuple[int, int | None, bool], Sketch] = {}
 
@@ -90,16 +101,23 @@ def fit(
         try:
             with torch.device("meta"):
                 training = replace(chosen, seq_len=length).build(samples)
-        except NotImplementedError as error:
+        except (NotImplementedError, InputError) as error:
+            if isinstance(error, InputError) and " meta " not in str(error):
+                raise
+            why = shortened(str(error), 300)
             raise InputError(
-                f"{chosen.model} cannot be built without data ({shortened(str(error))}): leave out what reads values"
+                f"{chosen.model} cannot be built without data ({why}): leave out what reads values"
             ) from None
-        training.model.to(getattr(torch, DTYPES[dtype]))
+        batch = training.batch
+        if dtype is not None:
+            kind = getattr(torch, DTYPES[dtype])
+            training.model.to(kind)
+            batch = tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.is_floating_point() else x, batch)
         called.append(training.name)
         return sketch(
             training.model,
             lambda m: chosen.make_optimizer(replace(training, model=m)),
-            training.batch,
+            batch,
             training.loss,
             found.rates,
             gpu=found.gpu,
@@ -114,43 +132,46 @@ def fit(
     fits = []
     keys = [found.key.replace(" ", "-") for found in devices]
     files = ("fit.html", *(f"{key}.{kind}" for key in keys for kind in ("json", "png")))
-    with progress_line(f"fit {chosen.model}") as say:
-        for found in devices:
-            say(f"{found.name}: capture")
-            begin = perf_counter()
-            step = drawn(found, batch_size, chosen.seq_len)
-            seconds = perf_counter() - begin
-            say(f"{found.name}: plan")
-            result = judge(step, found, budget, setting, time_limit=time_limit, captured=seconds)
-            result = replace(result, model=called[0])
-            if largest == "batch":
-                say(f"{found.name}: the largest batch")
-                most = limits.largest(
-                    lambda units, found=found: drawn(found, units, chosen.seq_len),  # type: ignore[misc]
-                    found,
-                    budget,
-                    setting,
-                    time_limit=time_limit,
-                )
-                result = replace(result, largest_batch=most)
-            elif largest == "length":
-                say(f"{found.name}: the longest sample")
-                result = replace(result, largest_length=longest(found))
-            if needed:
-                say(f"{found.name}: the fewest devices")
-                fewest = limits.devices_needed(step, found, result.budget_B, setting, time_limit=time_limit)
-                result = replace(result, devices_needed=fewest)
-            fits.append(result)
     console = wide_console()
-    console.print(table(fits))
-    if out is not None:
-        from lowtide.pages.fit.page import write_page
+    with nullcontext() if out is None else results(out, files, force=force) as folder:
+        with progress_line(f"fit {chosen.model}") as say:
+            for found in devices:
+                say(f"{found.name}: capture")
+                times = StageTimes()
+                step = drawn(found, batch_size, chosen.seq_len)
+                times.note(CAPTURE)
+                say(f"{found.name}: plan")
+                result = judge(step, found, budget, setting, time_limit=time_limit, times=times)
+                result = replace(result, model=called[0])
+                if largest == "batch":
+                    say(f"{found.name}: the largest batch")
+                    most = limits.largest(
+                        lambda units, found=found: drawn(found, units, chosen.seq_len),  # type: ignore[misc]
+                        found,
+                        budget,
+                        setting,
+                        time_limit=time_limit,
+                    )
+                    result = replace(result, largest_batch=most)
+                elif largest == "length":
+                    say(f"{found.name}: the longest sample")
+                    result = replace(result, largest_length=longest(found))
+                if needed:
+                    say(f"{found.name}: the fewest devices")
+                    fewest = limits.devices_needed(step, found, result.budget_B, setting, time_limit=time_limit)
+                    result = replace(result, devices_needed=fewest)
+                fits.append(result)
+        console.print(table(fits))
+        if timings:
+            console.print(timings_of(fits))
+        if folder is not None:
+            from lowtide.pages.fit.page import write_page
 
-        with results(out, files, force=force) as folder:
             for key, result in zip(keys, fits, strict=True):
                 result.save(folder / f"{key}.json")
                 draw(result, folder / f"{key}.png")
             write_page(fits, [folder / f"{key}.png" for key in keys], folder / "fit.html")
+    if out is not None:
         tell_written(console, out, files)
     if not any(result.trains for result in fits):
         Console(stderr=True).print("It fits nowhere: take fewer samples, a shorter length or a larger device.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 from torch import nn
@@ -10,11 +9,11 @@ from torch.optim import Optimizer
 
 from lowtide.errors import InputError
 from lowtide.fitting.caching import OutOfMemory, reserved
-from lowtide.fitting.checkpointing import usual
+from lowtide.fitting.checkpointing import check_checkpoint, usual
 from lowtide.fitting.devices import HERE, Device, find_device
 from lowtide.fitting.rank import Rank
-from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit
-from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, block_of, spread
+from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit, Stage
+from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, block_of, check_world, spread
 from lowtide.fitting.sketch import Sketch, sketch
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
@@ -24,19 +23,25 @@ from lowtide.planning.simulate import Timeline, simulate
 from lowtide.profiling.problem import with_states, without_idle_runs
 from lowtide.records.vocabulary import Role
 from lowtide.tracing.loss import Loss
+from lowtide.training.pipeline import StageTimes
 from lowtide.training.planned import make_plan
 from lowtide.units import format_bytes, parse_bytes
 
 CURVE_POINTS = 600
+CAPTURE = "capture"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the step runs without a plan."""
+    """How the step runs without a plan; what makes no sense is refused before anything is captured."""
 
     world: int = 1
     parallel: str = "fsdp"
     checkpoint: str = "none"
+
+    def __post_init__(self) -> None:
+        check_world(self.world, self.parallel)
+        check_checkpoint(self.checkpoint)
 
     def of(self, drawn: Sketch, device: Device) -> tuple[Rank, tuple[int, ...]]:
         """One device's problem and order."""
@@ -69,11 +74,12 @@ def fit(
     leaves to tensors. Bytes are those of the captured step, workspaces estimated; times are estimates.
     """
     found = find_device(device)
-    begin = perf_counter()
-    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu)
-    captured = perf_counter() - begin
     setting = Setting(world, parallel, checkpoint)
-    return judge(drawn, found, budget, setting, time_limit=time_limit, captured=captured)
+    limit_of(found, budget, 1)
+    times = StageTimes()
+    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu)
+    times.note(CAPTURE)
+    return judge(drawn, found, budget, setting, time_limit=time_limit, times=times)
 
 
 def judge(
@@ -83,13 +89,14 @@ def judge(
     setting: Setting = Setting(),  # noqa: B008 - frozen
     *,
     time_limit: float,
-    captured: float = 0.0,
+    times: StageTimes | None = None,
 ) -> Fit:
     """Does it fit, and what would a plan cost?"""
     graph = drawn.plain.graph
-    begin = perf_counter()
+    times = times or StageTimes()
     rank, order = setting.of(drawn, device)
     timeline = simulate(rank.problem, order)
+    times.note("problem and step as it is")
     limit = limit_of(device, budget, timeline.peak)
     plan, least = None, None
     if timeline.peak > limit:
@@ -97,7 +104,9 @@ def judge(
             plan = planned(drawn, device, setting, timeline, limit, time_limit)
         except BudgetInfeasible as infeasible:
             least = min(infeasible.floor, timeline.peak, _checkpointed_peak(drawn, device, setting))
+        times.note("plan")
     taken, finds_room = _reserved(rank, order, limit) if device.gpu else (None, timeline.peak <= limit)
+    times.note("allocator")
     parameters = {id(p): p for p in graph.model.parameters()}
     return Fit(
         model=type(graph.model).__name__,
@@ -127,7 +136,7 @@ def judge(
         largest_batch=None,
         largest_length=None,
         devices_needed=None,
-        seconds=(captured, perf_counter() - begin),
+        seconds=tuple(Stage(what, seconds) for what, seconds in times.seconds.items()),
     )
 
 

@@ -5,14 +5,11 @@ from dataclasses import replace
 
 from lowtide.fitting.devices import Device
 from lowtide.fitting.fit import Setting, limit_of, planned
-from lowtide.fitting.record import Most
+from lowtide.fitting.record import MOST_UNITS, Most
 from lowtide.fitting.sharding import MOST_DEVICES, NODE
-from lowtide.fitting.sketch import Between, Sketch
+from lowtide.fitting.sketch import Sizes, Sketch
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.planning.simulate import simulate
-
-MOST_UNITS = 1 << 20
-"""No more are looked for: a step that does not grow would fit for ever."""
 
 
 def largest(
@@ -20,15 +17,14 @@ def largest(
 ) -> Most:
     """The most units, samples or stretches of tokens, that fit as it is, and with a plan, to within a thirty-second.
 
-    `make` captures the step with so many. One and two are enough where their ops are the same: every storage's bytes
-    grow in proportion.
+    `make` captures the step with so many. Three sizes are enough where their ops are the same.
     """
-    between = Between(make(1), make(2))
+    sizes = Sizes(make)
     limit = limit_of(device, budget, device.memory_B)
-    plain = _last(lambda units: _fits(between.at(units), device, setting, limit), 0)
+    plain = _last(lambda units: _fits(sizes.at(units), device, setting, limit), 0)
     return Most(
         plain,
-        _last(lambda units: units <= plain or _trains(between.at(units), device, setting, limit, time_limit), plain),
+        _last(lambda units: units <= plain or _trains(sizes.at(units), device, setting, limit, time_limit), plain),
     )
 
 
@@ -66,7 +62,7 @@ def _last(holds: Callable[[int], bool], known: int) -> int:
         low += step
         step *= 2
     if low + step > MOST_UNITS:
-        return low
+        return MOST_UNITS
     high = low + step
     while high - low > max(1, low // 32):
         middle = (low + high) // 2

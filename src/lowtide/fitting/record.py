@@ -35,6 +35,18 @@ class PlannedFit:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Seconds of one stage of finding out."""
+
+    what: str
+    seconds: float
+
+
+MOST_UNITS = 1 << 20
+"""No larger batch is looked for: a step that does not grow would fit for ever."""
+
+
+@dataclass(frozen=True, slots=True)
 class Most:
     """The largest batch or length, or the fewest devices; None where there is none."""
 
@@ -46,7 +58,7 @@ class Most:
 class Fit(Saved):
     """One step on one device, or on one of several that do the same."""
 
-    FORMAT = "lowtide-fit/2"
+    FORMAT = "lowtide-fit/3"
 
     model: str
     parameters: int
@@ -90,8 +102,8 @@ class Fit(Saved):
     largest_length: Most | None
     devices_needed: Most | None
     """These three only where they were asked for."""
-    seconds: tuple[float, float]
-    """Of capturing and of planning."""
+    seconds: tuple[Stage, ...]
+    """Where the time went."""
 
     @property
     def fits(self) -> bool:

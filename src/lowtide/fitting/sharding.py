@@ -10,7 +10,7 @@ This is a simulation. Training on many devices must make the same ops; there the
 import re
 from dataclasses import dataclass, field, replace
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.fitting.rank import Rank, alone, backward_of, states_of, updates_of
 from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.problem import Op, Storage
@@ -33,26 +33,31 @@ PARALLEL = ("fsdp", "hsdp", "ddp")
 MOST_DEVICES = 512
 
 
-def spread(step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float) -> Rank:
-    """`step`, which is `graph` with everything on one device, as one of `world` devices runs it."""
+def check_world(world: int, parallel: str) -> None:
+    """Refuse what cannot be simulated."""
     if parallel not in PARALLEL:
         raise InputError(
-            f"unknown way to train on many devices {parallel!r}: write one of {', '.join(PARALLEL)}; tensor "
+            f"unknown way to train on many devices {shown(parallel)}: write one of {', '.join(PARALLEL)}; tensor "
             "parallel is not simulated"
         )
     if not 1 <= world <= MOST_DEVICES:
         raise InputError(f"a step can be spread over 1 to {MOST_DEVICES} devices, not {world}")
+    if parallel == "hsdp" and world > 1 and (world % NODE or world == NODE):
+        raise InputError(
+            f"hsdp shards inside of nodes of {NODE} devices and replicates over nodes: {world} is no multiple of "
+            f"{NODE} above it; take another --world, or fsdp"
+        )
+
+
+def spread(step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float) -> Rank:
+    """`step`, which is `graph` with everything on one device, as one of `world` devices runs it."""
+    check_world(world, parallel)
     if world == 1:
         return alone(step, graph)
     if parallel == "ddp":
         return _replicate(step, graph, world, bytes_per_ms)
     if parallel == "fsdp":
         return shard(step, graph, world, bytes_per_ms)
-    if world % NODE or world == NODE:
-        raise InputError(
-            f"hsdp shards inside of nodes of {NODE} devices and replicates over nodes: {world} is no multiple of "
-            f"{NODE} above it; take another --world, or fsdp"
-        )
     return shard(step, graph, NODE, bytes_per_ms, replicas=world // NODE)
 
 

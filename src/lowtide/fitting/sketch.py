@@ -1,6 +1,6 @@
 """A step known by its shapes alone, with the times of one device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import UpdateForm
 from lowtide.profiling.estimate import Rates, estimate
 from lowtide.profiling.problem import StepProblem, problem_of
-from lowtide.profiling.scaled import between
+from lowtide.profiling.scaled import through
 from lowtide.records.step_plan import AS_IT_IS
 from lowtide.tracing.capture import trace
 from lowtide.tracing.loss import Loss
@@ -95,21 +95,25 @@ def with_values(batch: Any) -> Any:
     return pytree.tree_map_only(Tensor, real, batch)
 
 
-class Between:
-    """Steps of any size, from those of one unit and of two: every byte and every time in proportion."""
+class Sizes:
+    """Steps of any size, from those of two units, three and four: bytes and times grow as a square at most."""
 
-    def __init__(self, one: Sketch, two: Sketch) -> None:
-        self._one, self._two = one, two
-        names = [[op.name for op in variant.graph.ops] for variant in (one.plain, two.plain)]
-        if names[0] != names[1]:
-            raise InputError("one sample and two are different steps, so the largest batch cannot be found from them")
+    def __init__(self, make: Callable[[int], Sketch]) -> None:
+        self._known = [make(units) for units in (2, 3, 4)]  # of one, torch views where it copies several
+        names = [[op.name for op in sketch.plain.graph.ops] for sketch in self._known]
+        if any(each != names[0] for each in names):
+            raise InputError(
+                "two units, three and four of the batch or of the length are steps of different ops, so the largest "
+                "cannot be found from them: leave out --largest, and try sizes one by one"
+            )
 
     def at(self, units: int) -> Sketch:
-        """With so many."""
-        one, two = self._one, self._two
-        signs = one.signs and two.signs and _between(one.signs, two.signs, units)
-        return replace(one, plain=_between(one.plain, two.plain, units), signs=signs)
+        """With so many: on the parabola through the three, in whole numbers."""
+        weights = ((units - 3) * (units - 4) // 2, (2 - units) * (units - 4), (units - 2) * (units - 3) // 2)
+        signs = [sketch.signs for sketch in self._known]
+        both = _through([s for s in signs if s is not None], weights) if None not in signs else None
+        return replace(self._known[0], plain=_through([s.plain for s in self._known], weights), signs=both)
 
 
-def _between(one: Variant, two: Variant, units: int) -> Variant:
-    return Variant(one.graph, between(one.profile, two.profile, units - 1))
+def _through(known: Sequence[Variant], weights: Sequence[int]) -> Variant:
+    return Variant(known[0].graph, through([v.profile for v in known], weights))

@@ -144,13 +144,16 @@ def _flops(node: fx.Node) -> float:
     if not isinstance(node.target, OpOverload):
         return 0.0
     packet = _COUNTED_AS.get(node.target._overloadpacket, node.target._overloadpacket)
-    if packet not in flop_registry:
+    if packet not in flop_registry and packet is not aten._grouped_mm:
         return 0.0
 
     def value(argument: fx.Node) -> Any:
         return argument.meta["val"]
 
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
+    if packet is aten._grouped_mm:  # of experts, for which torch has no formula: each row meets one of the matrices
+        a, b = (x for x in args[:2] if isinstance(x, Tensor))
+        return 2.0 * (b.numel() * a.shape[-2] if a.dim() == 3 and b.dim() == 2 else a.numel() * b.shape[-1])
     if packet is not node.target._overloadpacket:
         names = [argument.name for argument in node.target._schema.arguments]
         given = dict(zip(names, args, strict=False)) | kwargs
