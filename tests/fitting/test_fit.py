@@ -113,7 +113,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         late = make(samples).late
         return simulate(late.problem, late.problem.program).peak
 
-    most = largest(make, device, str(peak(48)), Setting(), time_limit=0.1)
+    most = largest(make, device, peak(48), Setting(), time_limit=0.1)
     assert most.as_it_is is not None
     assert most.planned is not None
     assert peak(most.as_it_is) <= peak(48)

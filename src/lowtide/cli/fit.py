@@ -17,7 +17,7 @@ from lowtide.files import results
 
 if TYPE_CHECKING:
     from lowtide.fitting.devices import Device
-    from lowtide.fitting.record import Most
+    from lowtide.fitting.record import Fit
     from lowtide.fitting.sketch import Sketch
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -29,6 +29,18 @@ def _check_dtype(name: str | None) -> str | None:
     if name is not None and name not in DTYPES:
         raise InputError(f"--dtype must be one of {', '.join(DTYPES)}, not {name!r}")
     return name
+
+
+def _check_budgets(budgets: str | None) -> str | None:
+    for budget in [] if budgets is None else budgets.split(","):
+        check_budget(budget.strip())
+    return budgets
+
+
+def _key(device: str, room: str | None) -> str:
+    """Name of a device's files."""
+    name = device if room is None else f"{device}-{room.replace('%', '-percent')}"
+    return name.replace(" ", "-")
 
 
 @grouped(optimizer="adamw")
@@ -44,12 +56,16 @@ def fit(
         typer.Option(help="Of weights and batch: fp32, bf16 or fp16; as built without.", callback=_check_dtype),
     ] = None,
     world: Annotated[int, typer.Option(help="Over so many devices; the batch is that of each.")] = 1,
-    parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp or ddp.")] = "fsdp",
+    parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp, ddp, tp or fsdp+tp.")] = "fsdp",
+    tp: Annotated[int | None, typer.Option(help="With fsdp+tp: so many share each layer.")] = None,
     checkpoint: Annotated[
         str, typer.Option(help="Without a plan: none, or per block selective (as torchtitan) or full checkpointing.")
     ] = "none",
     budget: Annotated[
-        str | None, typer.Option(help="Bytes for the step instead of all that the device has.", callback=check_budget)
+        str | None,
+        typer.Option(
+            help="Bytes for the step instead of all that the device has; several with commas.", callback=_check_budgets
+        ),
     ] = None,
     largest: Annotated[
         str | None, typer.Option(help="Also find the largest: batch or length; takes some minutes.")
@@ -83,10 +99,16 @@ def fit(
     from lowtide.fitting.sketch import sketch
     from lowtide.training.pipeline import StageTimes
 
-    setting = Setting(world, parallel, checkpoint)
+    if (tp is None) == (parallel == "fsdp+tp"):
+        raise InputError("--parallel fsdp+tp needs --tp N, so many devices that share each layer; no other takes --tp")
+    setting = Setting(world, parallel, checkpoint, tp or 1)
+    if needed and parallel == "tp":
+        raise InputError("--needed does not apply to --parallel tp, which fixes how many devices share a layer")
     devices = [find_device(name) for name in dict.fromkeys(names)]
+    rooms = [None] if budget is None else [room.strip() for room in budget.split(",")]
     for found in devices:
-        limit_of(found, budget, 1)
+        for room in rooms:
+            limit_of(found, room, 1)
     called: list[str] = []
     known: dict[tuple[int, int | None, bool], Sketch] = {}
 
@@ -121,41 +143,40 @@ def fit(
             training.loss,
             found.rates,
             gpu=found.gpu,
+            tensor=setting.sharing,
         )
 
-    def longest(found: "Device") -> "Most":
+    def with_largest(result: "Fit", found: "Device") -> "Fit":
+        limit = result.budget_B
+        if largest == "batch":
+            most = limits.largest(
+                lambda units: drawn(found, units, chosen.seq_len), found, limit, setting, time_limit=time_limit
+            )
+            return replace(result, largest_batch=most)
         most = limits.largest(
-            lambda units: drawn(found, batch_size, STRETCH * units), found, budget, setting, time_limit=time_limit
+            lambda units: drawn(found, batch_size, STRETCH * units), found, limit, setting, time_limit=time_limit
         )
-        return replace(most, as_it_is=STRETCH * (most.as_it_is or 0), planned=STRETCH * (most.planned or 0))
+        most = replace(most, as_it_is=STRETCH * (most.as_it_is or 0), planned=STRETCH * (most.planned or 0))
+        return replace(result, largest_length=most)
 
     fits = []
-    keys = [found.key.replace(" ", "-") for found in devices]
+    cases = [(found, room) for found in devices for room in rooms]
+    keys = [_key(found.key, room if len(rooms) > 1 else None) for found, room in cases]
     files = ("fit.html", *(f"{key}.{kind}" for key in keys for kind in ("json", "png")))
     console = wide_console()
     with nullcontext() if out is None else results(out, files, force=force) as folder:
         with progress_line(f"fit {chosen.model}") as say:
-            for found in devices:
+            for found, room in cases:
                 say(f"{found.name}: capture")
                 times = StageTimes()
                 step = drawn(found, batch_size, chosen.seq_len)
                 times.note(CAPTURE)
                 say(f"{found.name}: plan")
-                result = judge(step, found, budget, setting, time_limit=time_limit, times=times)
+                result = judge(step, found, room, setting, time_limit=time_limit, times=times)
                 result = replace(result, model=called[0])
-                if largest == "batch":
-                    say(f"{found.name}: the largest batch")
-                    most = limits.largest(
-                        lambda units, found=found: drawn(found, units, chosen.seq_len),  # type: ignore[misc]
-                        found,
-                        budget,
-                        setting,
-                        time_limit=time_limit,
-                    )
-                    result = replace(result, largest_batch=most)
-                elif largest == "length":
-                    say(f"{found.name}: the longest sample")
-                    result = replace(result, largest_length=longest(found))
+                if largest is not None:
+                    say(f"{found.name}: the largest {largest}")
+                    result = with_largest(result, found)
                 if needed:
                     say(f"{found.name}: the fewest devices")
                     fewest = limits.devices_needed(step, found, result.budget_B, setting, time_limit=time_limit)

@@ -71,7 +71,9 @@ class Fit(Saved):
     world: int
     """So many devices; 1 is one device alone."""
     parallel: str
-    """How the devices share the work: fsdp, hsdp or ddp."""
+    """How the devices share the work: fsdp, hsdp, ddp, tp or fsdp+tp."""
+    tensor: int
+    """So many devices share each layer, and the batch."""
     checkpoint: str
     """What "as it is" lets go and makes again: none, selective or full."""
     device: str
@@ -91,7 +93,7 @@ class Fit(Saved):
     step_ms: float
     curve: tuple[Moment, ...]
     plan: PlannedFit | None
-    """None where the step fits as it is, and where no plan makes it fit."""
+    """None where the step fits and recomputes nothing, and where no plan makes it fit."""
     least_B: int | None
     """Where no plan fits: the least peak that was found."""
     bytes_error: float
@@ -120,4 +122,4 @@ class Fit(Saved):
         """Of each device, with the plan where one is needed; None where nothing fits."""
         if not self.trains:
             return None
-        return 1000 * self.samples / (self.step_ms if self.plan is None else self.plan.step_ms)
+        return 1000 * self.samples / self.tensor / (self.step_ms if self.plan is None else self.plan.step_ms)

@@ -37,7 +37,8 @@ def timings(fits: Sequence[Fit]) -> str:
 
 def column(fit: Fit) -> str:
     """The device, or the devices and how they share the work."""
-    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}"
+    shared = f", layers over {fit.tensor}" if 1 < fit.tensor < fit.world else ""
+    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}{shared}"
 
 
 def rows(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
@@ -99,7 +100,7 @@ def shapes(fit: Fit) -> str:
 
 
 def _with_plan(fit: Fit) -> str:
-    if fit.fits:
+    if fit.fits and fit.plan is None:
         return "none needed"
     if fit.plan is None:
         return f"no: the least found is {format_bytes(fit.least_B or 0)}"
