@@ -3,9 +3,11 @@
 # make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
-# make analysis docs/analysis.md and the tables of README.md and docs/results.md from what is under reports/, nothing measured
+# make fits     what docs/fit.md shows of Llama 3.1 8B on H100, under reports/fit; nothing is measured (about 10 minutes)
+# make analysis docs/analysis.md and the tables of README.md, docs/results.md and docs/fit.md from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    captured steps against eager ones
+# make bench-fit       estimated times against measured ones by kind of op, on idle cores (5 minutes at most, to be measured)
 # make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
 # make bench-deeper    capture, measure and plan of GPT-2 with 12 to 96 layers
 # make bench-budgets   planned steps at five budgets against eager ones
@@ -20,7 +22,7 @@ PEERS := checkpoint, checkpoint every second, compile aot 0.5
 ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
-.PHONY: bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies analysis bench bench-full bench-capture bench-budgets bench-swap bench-parallel bench-planner clean
+.PHONY: bench-fit bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies fits analysis bench bench-full bench-capture bench-budgets bench-swap bench-parallel bench-planner clean
 
 setup: $(STAMP)
 
@@ -96,9 +98,18 @@ largest: setup
 	$(BIN)/lowtide largest resnet152 --memory-limit 2GiB --within 10 --force --out reports/largest/resnet152
 	$(BIN)/lowtide largest bert-base --memory-limit 2.4GiB --within 25 --force --out reports/largest/bert-base
 
+FIT := $(BIN)/lowtide fit llama-3.1-8b --device h100-96 --dtype bf16 --force
+
+fits: setup
+	$(FIT) --world 8 --checkpoint selective --batch-size 2 --seq-len 8192 --out reports/fit/8
+	$(FIT) --world 128 --checkpoint selective --batch-size 2 --seq-len 8192 --out reports/fit/128
+	$(FIT) --world 8 --checkpoint full --batch-size 1 --seq-len 32768 --out reports/fit/8-long
+	$(FIT) --world 8 --checkpoint selective --batch-size 2 --seq-len 8192 --budget 79GiB,68GiB,47GiB,40GiB,36GiB,23GiB --time-limit 15 --out reports/fit/8-plans
+	$(FIT) --world 8 --checkpoint selective --seq-len 8192 --budget 79GiB,47GiB,23GiB --largest length --time-limit 5 --out reports/fit/8-longest
+
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions
-	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md
+	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md --tables docs/fit.md
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -117,6 +128,9 @@ bench-full: setup
 bench-capture: setup
 	$(BIN)/lowtide bench capture resnet152 --batch-size 4 --force --out reports/bench
 	$(BIN)/lowtide bench capture bert-base --batch-size 8 --force --out reports/bench
+
+bench-fit: setup
+	$(BIN)/lowtide bench fit bert-base:4 gpt2:2 resnet152:2 --runs 3 --force --out reports/calibration
 
 bench-startup: setup
 	$(BIN)/lowtide bench startup resnet152 --batch-size 4 --budget 75% --force --out reports/startup/resnet152

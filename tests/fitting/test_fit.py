@@ -13,7 +13,7 @@ from lowtide.fitting.fit import Setting
 from lowtide.fitting.limits import devices_needed, largest
 from lowtide.fitting.record import Fit
 from lowtide.fitting.report import draw, table
-from lowtide.fitting.sketch import sketch
+from lowtide.fitting.sketch import Sizes, Sketch, sketch
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.estimate import A_CPU
 from tests.zoo import ZOO, often
@@ -113,12 +113,26 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
         late = make(samples).late
         return simulate(late.problem, late.problem.program).peak
 
-    most = largest(make, device, str(peak(48)), Setting(), time_limit=0.1)
+    most = largest(make, device, peak(48), Setting(), time_limit=0.1)
     assert most.as_it_is is not None
     assert most.planned is not None
     assert peak(most.as_it_is) <= peak(48)
     assert 47 <= most.as_it_is <= 48
     assert most.planned >= most.as_it_is
+
+
+@pytest.mark.parametrize("units", [1, 5, 8])
+def test_steps_of_any_size_are_known_from_three(units: int) -> None:
+    """Also where bytes grow as a square, as attention with a mask does."""
+
+    def make(units: int) -> Sketch:
+        with torch.device("meta"):
+            model, batch = nn.Sequential(nn.Linear(8, 8)), torch.ones(2, 16 * units, 8)
+        return sketch(model, adamw, batch, lambda m, b: (m(b) @ m(b).mT).softmax(-1).mean(), A_CPU)
+
+    known, real = Sizes(make).at(units).plain.profile, make(units).plain.profile
+    assert [s.bytes for s in known.storages] == [s.bytes for s in real.storages]
+    assert all(op.runtime_ms >= 0 for op in known.ops)
 
 
 def test_the_fewest_devices() -> None:

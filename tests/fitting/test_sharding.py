@@ -130,7 +130,7 @@ def test_bad_worlds_get_one_sentence() -> None:
         (513, "fsdp", "1 to 512 devices, not 513"),
         (12, "hsdp", "12 is no multiple of 8"),
         (8, "hsdp", "8 is no multiple of 8 above it"),
-        (8, "tp", "tensor parallel is not simulated"),
+        (8, "pp", "unknown way to train on many devices"),
     ):
         with pytest.raises(lowtide.InputError, match=said) as raised:
             ran(step, world, parallel=parallel)

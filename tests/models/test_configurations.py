@@ -52,9 +52,40 @@ def test_a_configuration_of_the_users(tmp_path: Path) -> None:
     assert training.model(**training.batch).loss.isfinite()
 
 
+TINY: dict[str, dict[str, Any]] = {
+    "BertForMaskedLM": small(),
+    "BertForTokenClassification": small(num_labels=5),
+    "BertForQuestionAnswering": small(),
+    "RobertaForMaskedLM": small(model_type="roberta", max_position_embeddings=34, pad_token_id=1),
+    "GPT2LMHeadModel": {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50},
+    "T5ForConditionalGeneration": {
+        "model_type": "t5", "d_model": 16, "d_ff": 32, "d_kv": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 50,
+        "decoder_start_token_id": 0,
+    },
+    "ResNetForImageClassification": {"model_type": "resnet", "hidden_sizes": [8], "depths": [1], "embedding_size": 8},
+    "ViTForImageClassification": {
+        "model_type": "vit", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 32, "image_size": [32, 48],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", TINY)
+def test_each_task_gets_a_batch_that_trains(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**TINY[architecture], "architectures": [architecture]}))
+    training = build(str(path), 2)
+    assert training.model(**training.batch).loss.isfinite()
+    if architecture == "RobertaForMaskedLM":  # two places of its table are for padding
+        assert training.batch["input_ids"].shape == (2, 32)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (json.dumps(small(architectures=["BertModel"])), "no batch is known for BertModel: write an architecture"),
+        (json.dumps({"model_type": "clip", "architectures": ["CLIPModel"]}), "no batch is known for CLIPModel"),
+        (json.dumps(small(num_attention_heads=3)), "BertForSequenceClassification cannot be built: ValueError"),
         ("{", "cannot read the configuration"),
         ("[1]", "must be a JSON object"),
         (json.dumps(small(architectures=["Nobody"])), "knows no architecture 'Nobody'"),

@@ -68,6 +68,6 @@ def main() -> None:
     except BudgetInfeasible as infeasible:
         sys.stderr.write(f"lowtide: {infeasible}\n")
         sys.exit(3)
-    except LowtideError as error:
-        sys.stderr.write(f"lowtide: {error}\n")
+    except LowtideError as error:  # where no line of the user's is to blame, the place is empty
+        sys.stderr.write(f"lowtide: {str(error).removeprefix(': ')}\n")
         sys.exit(2)

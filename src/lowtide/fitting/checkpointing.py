@@ -3,12 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.fitting.rank import Rank
 from lowtide.fitting.sharding import ROOT, block_of
 from lowtide.graph.step_graph import StepGraph
 
 CHECKPOINTS = ("none", "selective", "full")
+
+
+def check_checkpoint(checkpoint: str) -> None:
+    """One that there is."""
+    if checkpoint not in CHECKPOINTS:
+        raise InputError(f"unknown checkpointing {shown(checkpoint)}: write one of {', '.join(CHECKPOINTS)}")
 
 
 def usual(rank: Rank, graph: StepGraph, checkpoint: str = "none") -> tuple[Rank, tuple[int, ...]]:
@@ -18,8 +24,7 @@ def usual(rank: Rank, graph: StepGraph, checkpoint: str = "none") -> tuple[Rank,
     does. `full` keeps what goes into a block, `selective` also attention and every second matrix product, as torchtitan
     does; the rest of a block is made again, all at once, when backward reaches it.
     """
-    if checkpoint not in CHECKPOINTS:
-        raise InputError(f"unknown checkpointing {checkpoint!r}: write one of {', '.join(CHECKPOINTS)}")
+    check_checkpoint(checkpoint)
     root = {s for s in rank.gathered if rank.problem.storages[s].name.startswith(ROOT)}
     gathered = rank.gathered - root
     if checkpoint == "none":

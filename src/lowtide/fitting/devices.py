@@ -113,6 +113,7 @@ def _device(key: str, facts: Any) -> Device:
         bytes_per_ms=BANDWIDTH_SHARE * facts["bandwidth_GB_s"] * 1e6,
         flops_per_ms={dtype: MATMUL_SHARE * rate * 1e9 for dtype, rate in facts["tflops"].items()},
         start_ms=START_MS,
+        peer_bytes_per_ms=BANDWIDTH_SHARE * facts["peer_GB_s"] * 1e6,
         workspaces={},
     )
     return Device(
@@ -121,7 +122,7 @@ def _device(key: str, facts: Any) -> Device:
         memory,
         memory - CONTEXT_B,
         rates,
-        BANDWIDTH_SHARE * facts["peer_GB_s"] * 1e6,
+        rates.peer_bytes_per_ms,
         str(facts["source"]),
     )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 from torch import nn
@@ -10,39 +9,56 @@ from torch.optim import Optimizer
 
 from lowtide.errors import InputError
 from lowtide.fitting.caching import OutOfMemory, reserved
-from lowtide.fitting.checkpointing import usual
+from lowtide.fitting.checkpointing import check_checkpoint, usual
 from lowtide.fitting.devices import HERE, Device, find_device
 from lowtide.fitting.rank import Rank
-from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit
-from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, block_of, spread
+from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit, Stage
+from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, block_of, check_world, spread
 from lowtide.fitting.sketch import Sketch, sketch
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
-from lowtide.planning.policies import BudgetInfeasible, policy
+from lowtide.planning.optimal.search import plan as optimal
+from lowtide.planning.policies import BudgetInfeasible
 from lowtide.planning.problem import Problem
 from lowtide.planning.simulate import Timeline, simulate
 from lowtide.profiling.problem import with_states, without_idle_runs
 from lowtide.records.vocabulary import Role
 from lowtide.tracing.loss import Loss
+from lowtide.training.pipeline import StageTimes
 from lowtide.training.planned import make_plan
 from lowtide.units import format_bytes, parse_bytes
 
 CURVE_POINTS = 600
+CAPTURE = "capture"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the step runs without a plan."""
+    """How the step runs without a plan; what makes no sense is refused before anything is captured."""
 
     world: int = 1
     parallel: str = "fsdp"
     checkpoint: str = "none"
+    tensor: int = 1
+    """With fsdp+tp, so many devices share each layer; with tp all do."""
+
+    def __post_init__(self) -> None:
+        check_world(self.world, self.parallel, self.sharing)
+        check_checkpoint(self.checkpoint)
+
+    @property
+    def sharing(self) -> int:
+        """How many devices share each layer."""
+        return {"tp": self.world, "fsdp+tp": self.tensor}.get(self.parallel, 1)
 
     def of(self, drawn: Sketch, device: Device) -> tuple[Rank, tuple[int, ...]]:
         """One device's problem and order."""
-        graph = drawn.plain.graph
-        rank = spread(drawn.late, graph, self.world, self.parallel, device.peer_bytes_per_ms)
-        return usual(rank, graph, self.checkpoint)
+        return usual(self.rank(drawn, device), drawn.plain.graph, self.checkpoint)
+
+    def rank(self, drawn: Sketch, device: Device) -> Rank:
+        """One device's problem."""
+        rate = device.peer_bytes_per_ms
+        return spread(drawn.late, drawn.plain.graph, self.world, self.parallel, rate, self.sharing)
 
 
 def fit(
@@ -54,6 +70,7 @@ def fit(
     device: str = HERE,
     world: int = 1,
     parallel: str = "fsdp",
+    tensor: int = 1,
     checkpoint: str = "none",
     budget: int | str | None = None,
     time_limit: float = 30.0,
@@ -64,16 +81,19 @@ def fit(
     ones. `device` is a name of `lowtide/fitting/devices.json`, "this machine", or a file with the same fields.
     With a `world` of more than one, so many devices share the step: `fsdp` shards parameters, gradients and optimizer
     state as FSDP2 does, blocks gathered where they are used, `hsdp` does so inside of nodes of eight, `ddp` shards
-    nothing; `batch` is then that of one device. `checkpoint` says what the step without a plan lets go: nothing, or
-    per block `selective` or `full`. `budget` is bytes, or a share of the step's peak; without one it is what the device
-    leaves to tensors. Bytes are those of the captured step, workspaces estimated; times are estimates.
+    nothing, `tp` shares each layer as `model.tp_plan` says (transformers' models have one), `fsdp+tp` does so among
+    `tensor` devices and shards over the others; `batch` is then that of one device, or of those that share layers.
+    `checkpoint` says what the step without a plan lets go: nothing, or per block `selective` or `full`. `budget` is
+    bytes, or a share of the step's peak; without one it is what the device leaves to tensors. Bytes are those of the
+    captured step, workspaces estimated; times are estimates.
     """
     found = find_device(device)
-    begin = perf_counter()
-    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu)
-    captured = perf_counter() - begin
-    setting = Setting(world, parallel, checkpoint)
-    return judge(drawn, found, budget, setting, time_limit=time_limit, captured=captured)
+    setting = Setting(world, parallel, checkpoint, tensor)
+    limit_of(found, budget, 1)
+    times = StageTimes()
+    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu, tensor=setting.sharing)
+    times.note(CAPTURE)
+    return judge(drawn, found, budget, setting, time_limit=time_limit, times=times)
 
 
 def judge(
@@ -83,31 +103,34 @@ def judge(
     setting: Setting = Setting(),  # noqa: B008 - frozen
     *,
     time_limit: float,
-    captured: float = 0.0,
+    times: StageTimes | None = None,
 ) -> Fit:
     """Does it fit, and what would a plan cost?"""
     graph = drawn.plain.graph
-    begin = perf_counter()
+    times = times or StageTimes()
     rank, order = setting.of(drawn, device)
     timeline = simulate(rank.problem, order)
+    times.note("problem and step as it is")
     limit = limit_of(device, budget, timeline.peak)
     plan, least = None, None
-    if timeline.peak > limit:
+    if timeline.peak > limit or setting.checkpoint != "none":  # where it recomputes anyway, a plan may do better
         try:
             plan = planned(drawn, device, setting, timeline, limit, time_limit)
         except BudgetInfeasible as infeasible:
             least = min(infeasible.floor, timeline.peak, _checkpointed_peak(drawn, device, setting))
+        times.note("plan")
     taken, finds_room = _reserved(rank, order, limit) if device.gpu else (None, timeline.peak <= limit)
-    parameters = {id(p): p for p in graph.model.parameters()}
+    times.note("allocator")
     return Fit(
         model=type(graph.model).__name__,
-        parameters=sum(p.numel() for p in parameters.values()),
+        parameters=drawn.parameters,
         optimizer=drawn.plain.profile.optimizer,
         batch=graph.form.lines,
         samples=drawn.samples,
         tokens=drawn.tokens,
         world=setting.world,
         parallel=setting.parallel,
+        tensor=setting.sharing,
         checkpoint=setting.checkpoint,
         device=device.name,
         source=device.source,
@@ -127,7 +150,7 @@ def judge(
         largest_batch=None,
         largest_length=None,
         devices_needed=None,
-        seconds=(captured, perf_counter() - begin),
+        seconds=tuple(Stage(what, seconds) for what, seconds in times.seconds.items()),
     )
 
 
@@ -146,13 +169,15 @@ def planned(
     drawn: Sketch, device: Device, setting: Setting, usually: Timeline, limit: int, time_limit: float
 ) -> PlannedFit:
     """The best plan inside of `limit`, compared with the step as it is. BudgetInfeasible where there is none."""
-    if setting.world == 1:  # as a training step is planned
+    if setting.world == setting.sharing:  # as a training step is planned
         _, found = make_plan(drawn.plain, drawn.signs, limit, name="optimal", time_limit=time_limit, say=lambda _: None)
         exact, order, timeline = found.exact, found.exact_order, Forecast(found).timeline
         least = (1 + found.bound) * found.base_time
     else:
-        rank = spread(drawn.late, drawn.plain.graph, setting.world, setting.parallel, device.peer_bytes_per_ms)
-        plan = policy("optimal").plan(rank.problem, limit, time_limit=time_limit)
+        rank = setting.rank(drawn, device)
+        # By counted work alone: on a busy machine the clock would cut the search short, and plans near the least that
+        # a rank can take are the last to get good.
+        plan = optimal(rank.problem, limit, time_limit=time_limit, clock=False)
         exact, order = with_states(rank.step, without_idle_runs(rank.problem, plan.schedule.ops))
         timeline = simulate(exact, order)
         least = (1 + plan.bound) * rank.problem.base_time

@@ -4,31 +4,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lowtide.fitting.devices import Device
-from lowtide.fitting.fit import Setting, limit_of, planned
-from lowtide.fitting.record import Most
+from lowtide.fitting.fit import Setting, planned
+from lowtide.fitting.record import MOST_UNITS, Most
 from lowtide.fitting.sharding import MOST_DEVICES, NODE
-from lowtide.fitting.sketch import Between, Sketch
+from lowtide.fitting.sketch import Sizes, Sketch
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.planning.simulate import simulate
 
-MOST_UNITS = 1 << 20
-"""No more are looked for: a step that does not grow would fit for ever."""
 
-
-def largest(
-    make: Callable[[int], Sketch], device: Device, budget: int | str | None, setting: Setting, *, time_limit: float
-) -> Most:
+def largest(make: Callable[[int], Sketch], device: Device, limit: int, setting: Setting, *, time_limit: float) -> Most:
     """The most units, samples or stretches of tokens, that fit as it is, and with a plan, to within a thirty-second.
 
-    `make` captures the step with so many. One and two are enough where their ops are the same: every storage's bytes
-    grow in proportion.
+    `make` captures the step with so many. Three sizes are enough where their ops are the same.
     """
-    between = Between(make(1), make(2))
-    limit = limit_of(device, budget, device.memory_B)
-    plain = _last(lambda units: _fits(between.at(units), device, setting, limit), 0)
+    sizes = Sizes(make)
+    plain = _last(lambda units: _fits(sizes.at(units), device, setting, limit), 0)
     return Most(
         plain,
-        _last(lambda units: units <= plain or _trains(between.at(units), device, setting, limit, time_limit), plain),
+        _last(lambda units: units <= plain or _trains(sizes.at(units), device, setting, limit, time_limit), plain),
     )
 
 
@@ -37,6 +30,8 @@ def devices_needed(drawn: Sketch, device: Device, limit: int, setting: Setting, 
     worlds = [1 << k for k in range(MOST_DEVICES.bit_length())]
     if setting.parallel == "hsdp":
         worlds = [world for world in worlds if world > NODE]
+    if setting.sharing > 1:
+        worlds = [world for world in worlds if world > setting.sharing and world % setting.sharing == 0]
     settings = [replace(setting, world=world) for world in worlds]
     plain = _first(settings, lambda each: _fits(drawn, device, each, limit))
     fewer = settings[: len(settings) if plain is None else worlds.index(plain)]
@@ -66,7 +61,7 @@ def _last(holds: Callable[[int], bool], known: int) -> int:
         low += step
         step *= 2
     if low + step > MOST_UNITS:
-        return low
+        return MOST_UNITS
     high = low + step
     while high - low > max(1, low // 32):
         middle = (low + high) // 2

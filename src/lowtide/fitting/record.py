@@ -35,6 +35,18 @@ class PlannedFit:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Seconds of one stage of finding out."""
+
+    what: str
+    seconds: float
+
+
+MOST_UNITS = 1 << 20
+"""No larger batch is looked for: a step that does not grow would fit for ever."""
+
+
+@dataclass(frozen=True, slots=True)
 class Most:
     """The largest batch or length, or the fewest devices; None where there is none."""
 
@@ -46,7 +58,7 @@ class Most:
 class Fit(Saved):
     """One step on one device, or on one of several that do the same."""
 
-    FORMAT = "lowtide-fit/2"
+    FORMAT = "lowtide-fit/3"
 
     model: str
     parameters: int
@@ -59,7 +71,9 @@ class Fit(Saved):
     world: int
     """So many devices; 1 is one device alone."""
     parallel: str
-    """How the devices share the work: fsdp, hsdp or ddp."""
+    """How the devices share the work: fsdp, hsdp, ddp, tp or fsdp+tp."""
+    tensor: int
+    """So many devices share each layer, and the batch."""
     checkpoint: str
     """What "as it is" lets go and makes again: none, selective or full."""
     device: str
@@ -79,7 +93,7 @@ class Fit(Saved):
     step_ms: float
     curve: tuple[Moment, ...]
     plan: PlannedFit | None
-    """None where the step fits as it is, and where no plan makes it fit."""
+    """None where the step fits and recomputes nothing, and where no plan makes it fit."""
     least_B: int | None
     """Where no plan fits: the least peak that was found."""
     bytes_error: float
@@ -90,8 +104,8 @@ class Fit(Saved):
     largest_length: Most | None
     devices_needed: Most | None
     """These three only where they were asked for."""
-    seconds: tuple[float, float]
-    """Of capturing and of planning."""
+    seconds: tuple[Stage, ...]
+    """Where the time went."""
 
     @property
     def fits(self) -> bool:
@@ -108,4 +122,4 @@ class Fit(Saved):
         """Of each device, with the plan where one is needed; None where nothing fits."""
         if not self.trains:
             return None
-        return 1000 * self.samples / (self.step_ms if self.plan is None else self.plan.step_ms)
+        return 1000 * self.samples / self.tensor / (self.step_ms if self.plan is None else self.plan.step_ms)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lowtide.fitting.record import Fit
+from lowtide.fitting.record import MOST_UNITS, Fit
 from lowtide.records.vocabulary import Role
 from lowtide.reporting.style import LIMIT_COLOUR, ROLE_WORDS, WITH, WITHOUT, Scale, framed
-from lowtide.units import format_bytes
+from lowtide.units import format_bytes, format_ms
 
 
 def table(fits: Sequence[Fit]) -> Table:
@@ -24,12 +24,21 @@ def table(fits: Sequence[Fit]) -> Table:
 
 def title(fit: Fit) -> str:
     """Model, batch and optimizer."""
-    return f"{fit.model}, {fit.parameters / 1e6:,.1f} M parameters, {shapes(fit)}; {fit.optimizer}"
+    count = f"{fit.parameters / 1e6:,.1f} M" if fit.parameters >= 1e6 else f"{fit.parameters:,}"
+    return f"{fit.model}, {count} parameters, {shapes(fit)}; {fit.optimizer}"
+
+
+def timings(fits: Sequence[Fit]) -> str:
+    """Where the time of finding out went, a line for each device."""
+    return "\n".join(
+        f"{column(fit)}: {', '.join(f'{stage.what} {stage.seconds:.1f} s' for stage in fit.seconds)}" for fit in fits
+    )
 
 
 def column(fit: Fit) -> str:
     """The device, or the devices and how they share the work."""
-    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}"
+    shared = f", layers over {fit.tensor}" if 1 < fit.tensor < fit.world else ""
+    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}{shared}"
 
 
 def rows(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
@@ -46,7 +55,7 @@ def rows(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
         ("room for it", *(format_bytes(fit.budget_B) for fit in fits)),
         (f"fits {as_it_is}", *(_fits(fit) for fit in fits)),
         ("with a plan", *(_with_plan(fit) for fit in fits)),
-        (f"step {as_it_is}, estimated", *(f"{fit.step_ms:,.0f} ms {_error(fit.time_error)}" for fit in fits)),
+        (f"step {as_it_is}, estimated", *(f"{format_ms(fit.step_ms)} {_error(fit.time_error)}" for fit in fits)),
         (f"{_unit(fits[0])} a second of each device, estimated", *(_rate(fit) for fit in fits)),
     ]
     for name, field in (
@@ -80,7 +89,9 @@ def _unit(fit: Fit) -> str:
 
 
 def _count(number: int | None) -> str:
-    return "none" if number is None else f"{number:,}"
+    if number is None:
+        return "none"
+    return f"{number:,}" if number < MOST_UNITS else f"{number:,} or more"
 
 
 def shapes(fit: Fit) -> str:
@@ -89,10 +100,10 @@ def shapes(fit: Fit) -> str:
 
 
 def _with_plan(fit: Fit) -> str:
-    if fit.fits:
+    if fit.fits and fit.plan is None:
         return "none needed"
     if fit.plan is None:
-        return f"no: at least {format_bytes(fit.least_B or 0)}"
+        return f"no: the least found is {format_bytes(fit.least_B or 0)}"
     return f"yes: {format_bytes(fit.plan.peak_B)}, {100 * fit.plan.overhead:+.1f} % time"
 
 
@@ -100,7 +111,7 @@ def _rate(fit: Fit) -> str:
     rate = fit.samples_per_second
     if rate is None:
         return "-"
-    return f"{rate * fit.tokens:,.0f}" if fit.tokens else f"{rate:,.2f}"
+    return f"{rate * fit.tokens:,.0f}" if fit.tokens else f"{rate:,.2f}" if rate < 100 else f"{rate:,.0f}"
 
 
 def draw(fit: Fit, path: Path) -> None:

@@ -10,7 +10,7 @@ This is a simulation. Training on many devices must make the same ops; there the
 import re
 from dataclasses import dataclass, field, replace
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.fitting.rank import Rank, alone, backward_of, states_of, updates_of
 from lowtide.graph.step_graph import StepGraph
 from lowtide.planning.problem import Op, Storage
@@ -29,30 +29,46 @@ NODE = 8
 NETWORK_BYTES_PER_MS = 40e6
 """Between nodes, for each device: 400 Gbit/s, four fifths of it reached. An assumption."""
 ROOT = "all else"
-PARALLEL = ("fsdp", "hsdp", "ddp")
+PARALLEL = ("fsdp", "hsdp", "ddp", "tp", "fsdp+tp")
 MOST_DEVICES = 512
 
 
-def spread(step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float) -> Rank:
-    """`step`, which is `graph` with everything on one device, as one of `world` devices runs it."""
+def check_world(world: int, parallel: str, tensor: int = 1) -> None:
+    """Refuse what cannot be simulated. Layers are shared by `tensor` devices."""
     if parallel not in PARALLEL:
-        raise InputError(
-            f"unknown way to train on many devices {parallel!r}: write one of {', '.join(PARALLEL)}; tensor "
-            "parallel is not simulated"
-        )
+        raise InputError(f"unknown way to train on many devices {shown(parallel)}: write one of {', '.join(PARALLEL)}")
     if not 1 <= world <= MOST_DEVICES:
         raise InputError(f"a step can be spread over 1 to {MOST_DEVICES} devices, not {world}")
-    if world == 1:
-        return alone(step, graph)
-    if parallel == "ddp":
-        return _replicate(step, graph, world, bytes_per_ms)
-    if parallel == "fsdp":
-        return shard(step, graph, world, bytes_per_ms)
-    if world % NODE or world == NODE:
+    if parallel == "hsdp" and world > 1 and (world % NODE or world == NODE):
         raise InputError(
             f"hsdp shards inside of nodes of {NODE} devices and replicates over nodes: {world} is no multiple of "
             f"{NODE} above it; take another --world, or fsdp"
         )
+    if "tp" in parallel and not 2 <= tensor <= NODE:
+        raise InputError(f"tensor parallel shares layers inside of a node, by 2 to {NODE} devices, not {tensor}")
+    if world % tensor or (parallel == "fsdp+tp" and world == tensor):
+        raise InputError(
+            f"fsdp+tp shards over groups of {tensor} devices that share layers: {world} is no multiple of {tensor} "
+            "above it; take another --world, or another --tp"
+        )
+
+
+def spread(
+    step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float, tensor: int = 1
+) -> Rank:
+    """`step`, which is `graph` with everything on one device, as one of `world` devices runs it.
+
+    With tensor parallel it is one of `tensor` already.
+    """
+    check_world(world, parallel, tensor)
+    if world == tensor:
+        return alone(step, graph)
+    if parallel == "fsdp+tp":
+        return shard(step, graph, world // tensor, _rate(world, bytes_per_ms))
+    if parallel == "ddp":
+        return _replicate(step, graph, world, bytes_per_ms)
+    if parallel == "fsdp":
+        return shard(step, graph, world, bytes_per_ms)
     return shard(step, graph, NODE, bytes_per_ms, replicas=world // NODE)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from lowtide.errors import InputError, shown
+from lowtide.errors import InputError, shortened, shown
 from lowtide.extras import need
 from lowtide.models.training import ModelOptions, Training
 
@@ -81,6 +82,16 @@ KNOWN: dict[str, dict[str, Any]] = {
 """From the published configurations; a test counts their parameters."""
 
 
+_TOKENS, _SAMPLES, _SPANS, _IMAGES = "tokens", "samples", "spans", "images"
+_TASKS = {
+    _TOKENS: ("CausalLM", "LMHeadModel", "MaskedLM", "ConditionalGeneration", "TokenClassification"),
+    _SAMPLES: ("SequenceClassification",),
+    _SPANS: ("QuestionAnswering",),
+    _IMAGES: ("ImageClassification",),
+}
+"""By what the labels are of: the ends of architectures' names."""
+
+
 def is_configuration(model: str) -> bool:
     """Is it one of these, or a file of that kind?"""
     return model in KNOWN or model.endswith(".json")
@@ -92,36 +103,75 @@ def from_configuration(model: str, batch_size: int, options: ModelOptions) -> Tr
     facts = KNOWN[model] if model in KNOWN else _read(Path(model))
     import transformers
 
-    architecture = (facts.get("architectures") or [""])[0]
+    architecture = str((facts.get("architectures") or [""])[0])
     kind = getattr(transformers, architecture, None)
     if kind is None or facts.get("model_type") not in transformers.CONFIG_MAPPING:
         raise InputError(
             f"{shown(model)}: transformers {transformers.__version__} knows no architecture {shown(architecture)} of "
             f"the type {shown(str(facts.get('model_type')))}: write both as transformers names them"
         )
-    config = transformers.AutoConfig.for_model(**{**facts, "use_cache": False})
     if options.dropout is not None:
         raise InputError(f"--dropout does not apply to {model}, whose configuration decides it: leave it out")
+    task = next((task for task, ends in _TASKS.items() if architecture.endswith(ends)), None)
+    taken = "pixel_values" if task == _IMAGES else "input_ids"
+    if task is None or kind.main_input_name != taken or {"vision_config", "audio_config"} & set(facts):
+        raise InputError(
+            f"{shown(model)}: no batch is known for {architecture}: write an architecture of tokens or of images whose "
+            f"name ends in one of {', '.join(end for ends in _TASKS.values() for end in ends)}, or "
+            "path/to/file.py:function, which makes model and batch"
+        )
+    if architecture.endswith("LMHeadModel"):
+        facts = {"loss_type": "ForCausalLM", **facts}
+    try:
+        config = transformers.AutoConfig.for_model(**{**facts, "use_cache": False})
+        made = kind(config)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        said = shortened(" ".join(str(error).split()), 300)
+        raise InputError(f"{shown(model)}: {architecture} cannot be built: {type(error).__name__}: {said}") from error
     name = Path(model).parent.name or model if model.endswith(".json") else model
-    if hasattr(config, "image_size"):
-        if options.seq_len is not None:
-            raise InputError(f"--seq-len does not apply to {model}, which takes images: leave it out")
-        size = options.image_size or config.image_size
-        batch = {
-            "pixel_values": torch.randn(batch_size, getattr(config, "num_channels", 3), size, size),
-            "labels": torch.randint(config.num_labels, (batch_size,)),
-        }
-        return Training(name, kind(config), batch)
+    make = _images if task == _IMAGES else _tokens
+    return Training(name, made, make(model, made, task, batch_size, options))
+
+
+def _images(model: str, made: Any, task: str, batch_size: int, options: ModelOptions) -> dict[str, Tensor]:
+    config = made.config
+    if options.seq_len is not None:
+        raise InputError(f"--seq-len does not apply to {model}, which takes images: leave it out")
+    size = options.image_size or getattr(config, "image_size", None) or 224
+    sides = size if isinstance(size, list | tuple) else (size, size)
+    return {
+        "pixel_values": torch.randn(batch_size, getattr(config, "num_channels", 3), *sides),
+        "labels": torch.randint(config.num_labels, (batch_size,)),
+    }
+
+
+def _tokens(model: str, made: Any, task: str, batch_size: int, options: ModelOptions) -> dict[str, Tensor]:
     if options.image_size is not None:
         raise InputError(f"--image-size does not apply to {model}, which takes tokens: leave it out")
-    most: int = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    config = made.config
+    most = _positions(made)
     length = options.seq_len or min(most, 2048)
     if not 2 <= length <= most:
         raise InputError(f"{model} takes a --seq-len from 2 to {most}, not {length}")
     tokens = torch.randint(config.vocab_size, (batch_size, length))
-    causal = "CausalLM" in architecture or "LMHead" in architecture
-    labels = tokens.clone() if causal else torch.randint(config.num_labels, (batch_size,))
-    return Training(name, kind(config), {"input_ids": tokens, "labels": labels})
+    if task == _SPANS:
+        places = [torch.randint(length, (batch_size,)) for _ in range(2)]
+        return {"input_ids": tokens, "start_positions": places[0], "end_positions": places[1]}
+    if task == _SAMPLES:
+        return {"input_ids": tokens, "labels": torch.randint(config.num_labels, (batch_size,))}
+    classes = made.get_output_embeddings() is None
+    return {"input_ids": tokens, "labels": torch.randint_like(tokens, config.num_labels) if classes else tokens.clone()}
+
+
+def _positions(made: Any) -> int:
+    """The longest sample. A table of positions with a place for padding begins behind that place, as RoBERTa's does."""
+    config = made.config
+    most: int = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    tables = [table for name, table in made.named_modules() if name.endswith("position_embeddings")]
+    padded = [table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None]
+    return most - max(padded, default=0)
 
 
 def _read(path: Path) -> dict[str, Any]:

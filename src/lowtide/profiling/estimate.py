@@ -48,6 +48,8 @@ class Rates:
     """Of every op."""
     times: Mapping[str, float] = field(default_factory=dict)
     """By kind of op: how much longer it was measured to take."""
+    peer_bytes_per_ms: float = float("inf")
+    """To another device: what a collective moves its bytes at."""
     workspaces: Mapping[str, float] = field(default_factory=lambda: _WORKSPACES)
     """By a word in the op's name: its workspace, as a share of what it reads and makes."""
 
@@ -64,6 +66,8 @@ _COUNTED_AS = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward: aten._scaled_dot_product_flash_attention_backward,
 }
 """The CPU's attention, for which torch has no formula of its own."""
+RANKS = "lowtide_ranks"
+"""In a node's meta: how many take part in a collective."""
 _GATHERS = {aten.embedding.default, aten.index.Tensor, aten.gather.default, aten.index_select.default}
 """These read as much as they make, not all of the table."""
 
@@ -106,15 +110,23 @@ def estimate(graph: StepGraph, rates: Rates = A_CPU) -> Profile:
 def _record(graph: StepGraph, op: Op, live: int, sizes: list[int], rates: Rates) -> OpRecord:
     touched = sum(sizes[s] for s in {*op.reads, *op.writes})
     share = next((share for word, share in rates.workspaces.items() if word in op.op), 0.0)
+    ms = rates.ms(_moved(op, touched), _flops(op.node), _dtype(op), kind_of(op.op))
     return op_record(
         op,
         times=(),
-        runtime_ms=0.0 if op.is_view else rates.ms(_moved(op, touched), _flops(op.node), _dtype(op), kind_of(op.op)),
+        runtime_ms=0.0 if op.is_view else ms + _sent(op.node) / rates.peer_bytes_per_ms,
         live=live,
         workspace=int(share * touched),
         sizes=sizes,
         alone=0 if _is_fused(graph) else max((sizes[s] for s in op.reads), default=0),
     )
+
+
+def _sent(node: fx.Node) -> float:
+    """Bytes that a collective of tensor parallel sends, by the ring; nothing runs beside it."""
+    ranks: int = node.meta.get(RANKS, 1)
+    whole: int = max((x.meta["val"].nbytes for x in (node, *node.all_input_nodes)), default=0) if ranks > 1 else 0
+    return (2 if "all_reduce" in str(node.target) else 1) * whole * (ranks - 1) / ranks
 
 
 def _is_fused(graph: StepGraph) -> bool:
@@ -144,13 +156,16 @@ def _flops(node: fx.Node) -> float:
     if not isinstance(node.target, OpOverload):
         return 0.0
     packet = _COUNTED_AS.get(node.target._overloadpacket, node.target._overloadpacket)
-    if packet not in flop_registry:
+    if packet not in flop_registry and packet is not aten._grouped_mm:
         return 0.0
 
     def value(argument: fx.Node) -> Any:
         return argument.meta["val"]
 
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
+    if packet is aten._grouped_mm:  # of experts, for which torch has no formula: each row meets one of the matrices
+        a, b = (x for x in args[:2] if isinstance(x, Tensor))
+        return 2.0 * (b.numel() * a.shape[-2] if a.dim() == 3 and b.dim() == 2 else a.numel() * b.shape[-1])
     if packet is not node.target._overloadpacket:
         names = [argument.name for argument in node.target._schema.arguments]
         given = dict(zip(names, args, strict=False)) | kwargs

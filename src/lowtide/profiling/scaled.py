@@ -1,5 +1,5 @@
-"""A step as it would be in another shape: what was measured, scaled by what the two are estimated at; or two estimates,
-and all that lies on the line through them."""
+"""A step as it would be in another shape: what was measured, scaled by what the two are estimated at; or estimates of
+some shapes, and all that lies on the curve through them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,24 +96,30 @@ class Basis:
         return tuple(found)
 
 
-def between(first: Profile, second: Profile, share: float) -> Profile:
-    """The profile that lies `share` of the way from `first` to `second`, or beyond: the same ops in other shapes."""
-    storages = _line(first.storages, second.storages, share, "bytes")
-    ops = _line(first.ops, second.ops, share, "runtime_ms", "workspace_B", "alone_B")
-    packs = _line(
-        first.packs, second.packs, share, "bytes", "pack_ms", "unpack_ms", "pack_workspace_B", "unpack_workspace_B"
+def through(known: Sequence[Profile], weights: Sequence[int]) -> Profile:
+    """The sum of `known`, the same ops in several shapes, each by its weight: a shape between or beyond them."""
+    storages = _summed([p.storages for p in known], weights, "bytes")
+    ops = _summed([p.ops for p in known], weights, "runtime_ms", "workspace_B", "alone_B")
+    packs = _summed(
+        [p.packs for p in known], weights, "bytes", "pack_ms", "unpack_ms", "pack_workspace_B", "unpack_workspace_B"
     )
-    step_ms = sum(op.runtime_ms for op in ops)
-    peak = first.step_peak_B + int((second.step_peak_B - first.step_peak_B) * share)
-    return replace(first, storages=storages, ops=ops, packs=packs, step_peak_B=peak, step_ms=step_ms)
+    peak = sum(p.step_peak_B * w for p, w in zip(known, weights, strict=True))
+    return replace(
+        known[0],
+        storages=storages,
+        ops=ops,
+        packs=packs,
+        step_peak_B=peak,
+        step_ms=sum(op.runtime_ms for op in ops),
+    )
 
 
-def _line(first: Sequence[Any], second: Sequence[Any], share: float, *fields: str) -> tuple[Any, ...]:
-    """Records whose `fields` lie on the line through those of `first` and `second`; bytes stay whole."""
+def _summed(known: Sequence[Sequence[Any]], weights: Sequence[int], *fields: str) -> tuple[Any, ...]:
+    """Records whose `fields` are summed, never below zero; bytes stay whole."""
     found = []
-    for a, b in zip(first, second, strict=True):
-        values = {name: (getattr(a, name), getattr(b, name)) for name in fields}
-        found.append(replace(a, **{name: type(x)(x + (y - x) * share) for name, (x, y) in values.items()}))
+    for each in zip(*known, strict=True):
+        values = {name: sum(getattr(x, name) * w for x, w in zip(each, weights, strict=True)) for name in fields}
+        found.append(replace(each[0], **{name: max(type(value)(0), value) for name, value in values.items()}))
     return tuple(found)
 
 
