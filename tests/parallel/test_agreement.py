@@ -60,6 +60,22 @@ def test_everybody_ends_and_says_why(what: str, expected: tuple[str, str], tmp_p
     assert expected[1] in said[1], said
 
 
+def killed_of_four(rank: int) -> str:
+    """Rank 2 goes; rank 0 is not its neighbour, and waits for others."""
+    model, optimizer = model_of("plain")
+    data = batches(rank, 1)[0]
+    step = lowtide.train_step(model, optimizer, data, loss, process_group=distributed.group.WORLD)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(step(data))
+
+
+@pytest.mark.slow
+def test_the_one_that_is_gone_is_named_by_all(tmp_path: Path) -> None:
+    said = on_two(killed_of_four, tmp_path, world=4)
+    assert all("RankFailed: rank 2 is gone in a step" in said[rank] for rank in (0, 1, 3)), said
+
+
 def refused(rank: int) -> str:
     """One after the other what all ranks refuse, each in its own sentence; the group stays in step."""
     data, world = batches(rank, 1)[0], distributed.group.WORLD

@@ -12,6 +12,7 @@ from torch import distributed
 from torch.distributed import distributed_c10d
 
 from lowtide.errors import InputError, LowtideError, PeerLost, RankFailed, shortened
+from lowtide.parallel.alive import ASKED, answer
 from lowtide.planning.policies import BudgetInfeasible
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ class Ranks:
         if self.alone:
             yield
             return
+        answer(distributed_c10d._get_default_store(), self._name(self.rank))
         if self._noted:  # whoever called went on after that
             distributed_c10d._get_default_store().delete_key(f"lowtide/failed/{self._name(self.rank)}")
             self._noted = False
@@ -153,24 +155,27 @@ class Ranks:
         return distributed.get_global_rank(self.group, rank)
 
     def _cause(self, what: str, error: Exception) -> str:
-        """Who is missing: those who said that they failed, or those who say nothing."""
+        """Who is missing: those who said that they failed, or those who say nothing when they are asked."""
         self._note("stuck", what)
         silent = [rank for rank in range(self.world) if rank != self.rank]
         end = time.monotonic() + PATIENCE
         store = distributed_c10d._get_default_store()
         try:
+            store.set(ASKED, "")
             while silent and time.monotonic() < end:
                 for rank in list(silent):
                     if store.check([f"lowtide/failed/{self._name(rank)}"]):
                         said = store.get(f"lowtide/failed/{self._name(rank)}").decode()
                         return f"rank {rank} failed in {what}: {said}"
-                    if store.check([f"lowtide/stuck/{self._name(rank)}"]):
+                    if any(store.check([f"lowtide/{kind}/{self._name(rank)}"]) for kind in ("stuck", "alive")):
                         silent.remove(rank)
                 time.sleep(0.05)
         except RuntimeError:
             return f"rank 0, which held the store of the group, is gone in {what}: {shortened(str(error), 200)}"
-        who = " and ".join(f"rank {rank}" for rank in silent) or "no rank that could be found"
-        return f"{who} is gone in {what}, killed or out of memory: {shortened(str(error), 200)}"
+        if not silent:
+            return f"a collective failed in {what}, and all ranks are there: {shortened(str(error), 200)}"
+        who = " and ".join(f"rank {rank}" for rank in silent)
+        return f"{who} {'is' if len(silent) == 1 else 'are'} gone in {what}: {shortened(str(error), 200)}"
 
 
 ALONE = Ranks(None, torch.device("cpu"))
