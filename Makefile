@@ -12,6 +12,7 @@
 # make bench-deeper    capture, measure and plan of GPT-2 with 12 to 96 layers
 # make bench-budgets   planned steps at five budgets against eager ones
 # make bench-process   memory, page faults and time: eager, warm eager, captured, checkpointed, compiled, planned at three budgets
+# make bench-compile   lowtide's backend against torch.compile's own memory budget (QUICK=1: one model, few steps)
 # make bench-swap      recompute only, swap only and both at four budgets
 # make bench-parallel  two ranks: DDP and FSDP2 with all of their switches, and plans at the peaks that they have
 # make bench-planner PROBLEMS=DIR   the planner's tables on the public problems, which are not shipped (about 15 minutes)
@@ -22,7 +23,7 @@ PEERS := checkpoint, checkpoint every second, compile aot 0.5
 ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
-.PHONY: bench-fit bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies fits analysis bench bench-full bench-capture bench-budgets bench-swap bench-parallel bench-planner clean
+.PHONY: bench-fit bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies fits analysis bench bench-full bench-capture bench-budgets bench-compile bench-swap bench-parallel bench-planner clean
 
 setup: $(STAMP)
 
@@ -142,6 +143,22 @@ bench-deeper: setup
 bench-budgets: setup
 	$(BIN)/lowtide bench budgets resnet152 --batch-size 4 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/resnet152
 	$(BIN)/lowtide bench budgets bert-base --batch-size 8 --left 75,50,35,20,12 --time-limit 30 --force --out reports/budgets/bert-base
+
+# Every kind in a process of its own, up to eight at once: about 18 GB. BERT-Base and GPT-2 need about 1000 and 500 tokens: with
+# fewer the peak is where the gradients are complete, which no plan of forward and backward changes. With dropout 0.1 torch's
+# gradients are wrong below 1.0, which is what those runs show.
+COMPILE = $(BIN)/lowtide bench compile --force
+bench-compile: setup
+ifdef QUICK
+	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5 --below 92 --rounds 2 --warmup 3 --time-limit 5 --out reports/compile/quick
+else
+	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5,0.0 --below 92 --out reports/compile/bert-base
+	$(COMPILE) bert-base --batch-size 8 --dropout 0.1 --shares 1.0,0.5,0.0 --below 92 --rounds 1 --out reports/compile/bert-base-dropout
+	$(COMPILE) gpt2 --batch-size 2 --seq-len 256 --dropout 0 --shares 1.0,0.5,0.0 --below 92 --out reports/compile/gpt2
+	$(COMPILE) gpt2 --batch-size 2 --seq-len 256 --dropout 0.1 --shares 1.0,0.5,0.0 --below 92 --rounds 1 --out reports/compile/gpt2-dropout
+	$(COMPILE) resnet152 --batch-size 4 --shares 1.0,0.5,0.2,0.0 --below 75 --out reports/compile/resnet152
+	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5 --below 92 --executor inductor --out reports/compile/bert-base-inductor
+endif
 
 bench-swap: setup
 	$(BIN)/lowtide bench swap resnet152 --batch-size 4 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/resnet152

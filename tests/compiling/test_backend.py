@@ -247,6 +247,22 @@ def test_a_module_that_is_compiled_already_is_refused() -> None:
         lowtide.train_step(compiled, optimizer, torch.ones(2, 4), lambda model, x: model(x).sum())
 
 
+def test_a_module_that_is_compiled_in_place_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].compile(backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(lowtide.LowtideError, match=r"'0' is compiled in place by its method"):
+        lowtide.train_step(model, optimizer, torch.ones(2, 4), lambda model, x: model(x).sum())
+
+
+def test_what_is_compiled_twice_is_planned_once() -> None:
+    """torch.compile itself looks through a compiled module: the last backend counts."""
+    inner: Any = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    outer: Any = torch.compile(inner, backend=backend)
+    outer(torch.ones(2, 4)).sum().backward()
+    assert only_loop().compiled == 1
+
+
 def test_a_budget_below_what_is_there_is_refused() -> None:
     model = nn.Linear(64, 64)
     with pytest.raises(lowtide.InputError, match="on the device before forward"):

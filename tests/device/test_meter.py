@@ -53,6 +53,16 @@ def test_the_shim_sees_other_threads_and_frees() -> None:
 
 
 @needs_compiler
+def test_one_meter_inside_another() -> None:
+    outer, inner = ShimMeter(), ShimMeter()
+    outer.start()
+    torch.empty(5000, dtype=torch.uint8)
+    inner.start()
+    torch.empty(1000, dtype=torch.uint8)
+    assert (inner.stop().peak, outer.stop().peak) == (1000, 5000)
+
+
+@needs_compiler
 def test_a_shim_that_does_not_compile_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "false")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from lowtide.cli.bench_budgets import budgets
 from lowtide.cli.bench_capture import capture
+from lowtide.cli.bench_compile import compiled
 from lowtide.cli.bench_deeper import deeper
 from lowtide.cli.bench_fit import fit
 from lowtide.cli.bench_parallel import parallel
@@ -35,6 +36,7 @@ from lowtide.planning.problem_file import load_problem
 app = typer.Typer(help="Measure lowtide itself.", no_args_is_help=True)
 app.command("capture")(capture)
 app.command("budgets")(budgets)
+app.command("compile")(compiled)
 app.command("fit")(fit)
 app.command("process")(process)
 app.command("parallel")(parallel)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -45,26 +46,32 @@ class Meter(Protocol):
 
 
 class ShimMeter:
-    """CPU, through the allocator shim: exact, sees all threads, costs nothing measurable."""
+    """CPU, through the allocator shim: exact, sees all threads, costs nothing measurable. They nest."""
 
     name = "allocator shim"
     free = True
+    _running: ClassVar["WeakSet[ShimMeter]"] = WeakSet()
 
     def __init__(self) -> None:
         shim = load_shim()
         self._current: Callable[[], int] = shim.lowtide_current
         self._peak: Callable[[], int] = shim.lowtide_peak
         self._reset: Callable[[], None] = shim.lowtide_reset_peak
-        self._before = 0
+        self._before = self._most = 0
 
     def start(self) -> None:
         """Begin to watch."""
+        peak = self._peak()
+        for outer in self._running:  # the shim has one peak, which is forgotten now
+            outer._most = max(outer._most, peak)
         self._reset()
-        self._before = self._current()
+        self._before = self._most = self._current()
+        self._running.add(self)
 
     def stop(self) -> Taken:
         """What happened since `start`."""
-        return Taken(self._peak() - self._before, self._current() - self._before)
+        self._running.discard(self)
+        return Taken(max(self._most, self._peak()) - self._before, self._current() - self._before)
 
 
 class ProfilerMeter:

@@ -41,6 +41,10 @@ def refuse_types(model: object, optimizer: object, loss: object = None, *, sprea
             raise CaptureError(
                 f"{where}: {_called(path)} is compiled with torch.compile: give the module itself, _orig_mod"
             )
+        if module._compiled_call_impl is not None:
+            raise CaptureError(
+                f"{where}: {_called(path)} is compiled in place by its method compile(): leave that call out"
+            )
         if isinstance(module, torch.jit.ScriptModule):
             raise CaptureError(
                 f"{where}: {_called(path)} is a module of torch.jit, which cannot be traced: give the Python module"

@@ -1,9 +1,6 @@
 """Every kind of step in a process of its own; they take turns, step by step, and each round begins with another."""
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -11,10 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from lowtide.device.process import WARM as WARM_MEMORY
-from lowtide.errors import InputError
+from lowtide.experiments.answering import Answering
 from lowtide.experiments.process.record import (
     CAPTURED,
     EAGER,
@@ -46,60 +42,36 @@ class Child:
         settings = self._folder / f"{self.wanted.kind}.json"
         self.wanted.save(settings)
         memory = WARM_MEMORY if self.wanted.kind == WARM else {}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lowtide.experiments.process.child", str(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **memory},
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its processes in order
-        )
-        self._ready = self._answer()
+        self._process = Answering("lowtide.experiments.process.child", settings, self.wanted.kind, memory)
+        self._ready = self._process.answer()
         self.failure: str | None = self._ready.get("failure")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Gone, whatever happened."""
-        self._process.kill()
-        self._process.communicate()
+        self._process.end()
 
     def step(self) -> None:
         """Take one."""
         if self.failure is None:
-            self._tell("step")
-            self.steps.append(StepFigures(**self._answer()))
+            self.steps.append(StepFigures(**self._process.ask("step")))
 
     def end(self, group: int = 0) -> KindRow:
         """All that was measured, as a row of that group."""
         wanted = self.wanted
         if self.failure is not None:
             return KindRow(wanted.kind, wanted.budget, self.failure, 0, 0, 0, 0.0, None, None, None, (), group)
-        self._tell("end")
         promise = self._ready.pop("promise")
         return KindRow(
             kind=wanted.kind,
             budget_B=wanted.budget,
             failure=None,
             **self._ready,
-            **self._answer(),
+            **self._process.ask("end"),
             promise=None if promise is None else Promise(**promise),
             steps=tuple(self.steps),
             group=group,
         )
-
-    def _tell(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            code = self._process.wait()
-            raise InputError(f"the process of the kind {self.wanted.kind!r} ended with exit code {code}: see above")
-        found: dict[str, Any] = json.loads(line)
-        return found
 
 
 def measure_process(

@@ -1,0 +1,1 @@
+"""Experiment: lowtide's backend of torch.compile against torch's own memory budget, on the same executor."""
