@@ -52,6 +52,7 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run("from lowtide.cli import main\nmain()", *arguments)
 
 
+@pytest.mark.slow
 def test_a_step_is_planned_and_trained_without_them() -> None:
     done = run(TRAINS)
     assert done.returncode == 0, done.stderr

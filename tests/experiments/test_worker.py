@@ -49,6 +49,7 @@ def test_it_trains_as_told_and_says_what_it_found(file: Path) -> None:
     assert found.ops is not None
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ran_out_of_memory(file: Path) -> None:
     with ProcessWorker(settings(model=f"{file}:killed", planned=False)) as worker:
         assert worker.over
@@ -58,6 +59,7 @@ def test_a_process_that_is_killed_ran_out_of_memory(file: Path) -> None:
     assert "killed" in (found.failure or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words"), [("nothing", "unknown model 'nothing'"), ("net.py:broken", "failed: it ended with exit code 7")]
 )

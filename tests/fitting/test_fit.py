@@ -32,7 +32,7 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), fused=True)
 
 
-@pytest.mark.parametrize("name", often(always=["bert", "resnet"]))
+@pytest.mark.parametrize("name", often(always=["resnet"]))
 def test_bytes_are_those_that_a_real_step_takes(name: str) -> None:
     """But for workspaces, which no trace can know: those are left out on both sides."""
     case = ZOO[name]()
@@ -101,6 +101,7 @@ def test_a_budget_above_the_device_is_refused() -> None:
         lowtide.fit(model, adamw(model), batch, mean, device="l4", budget="30GiB")
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_the_last_that_fits() -> None:
     device, rates = find_device("h100"), A_CPU
 

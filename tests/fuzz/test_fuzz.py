@@ -157,6 +157,7 @@ def test_a_finding_is_made_small() -> None:
     assert small == Program(0, (Piece("scan"),), Piece("plain"), Piece("sgd"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "says"), [("os.abort()", "ended with code -6"), ("time.sleep(60)", "longer than"), ("", "code 0")]
 )

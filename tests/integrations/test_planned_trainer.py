@@ -28,6 +28,7 @@ def assert_equal(ours: Any, theirs: Any) -> None:
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_accumulation_clipping_and_schedulers_are_the_trainers() -> None:
     """Five batches in twos: the last update comes after one of them. Without a budget nothing is planned."""
     module = example("trainer_planned")

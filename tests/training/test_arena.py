@@ -79,6 +79,7 @@ def test_after_a_step_that_failed_the_next_are_right() -> None:
     assert kept.value.__traceback__ is not None, "its frames hold tensors of the step all the while"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_two_models_take_turns_and_one_goes() -> None:
     first, second = deep_convnet(), deep_convnet()

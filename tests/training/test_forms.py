@@ -84,6 +84,7 @@ def test_other_sequence_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert step._newest.taken_over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [pytest.param({"accumulate": 3}, marks=pytest.mark.slow), {"accumulate": 2, "clip": 0.1}]
 )
@@ -159,6 +160,7 @@ def test_other_ops_are_not_taken_over() -> None:
     assert [p.taken_over for p in step._prepared] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_a_file_holds_the_plans_of_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = deep_convnet()
     ours, theirs = setting(case)

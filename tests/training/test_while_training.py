@@ -102,6 +102,7 @@ def test_hooks_of_the_optimizer_see_every_step_once() -> None:
         assert len(calls) == number
 
 
+@pytest.mark.slow
 def test_whoever_asks_gets_the_plan(measured_before: None, caplog: pytest.LogCaptureFixture) -> None:
     case = deep_convnet()
     ours, theirs = setting(case)
@@ -136,6 +137,7 @@ def test_whoever_asks_gets_the_plan(measured_before: None, caplog: pytest.LogCap
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.slow
 def test_another_shape_comes_meanwhile() -> None:
     case = deep_convnet()
     ours, theirs = setting(case)
