@@ -3,7 +3,7 @@
 # make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
-# make fits     what docs/fit.md shows of Llama 3.1 8B on H100, under reports/fit; nothing is measured (about 10 minutes)
+# make fits     what docs/fit.md shows of Llama 3.1 8B on H100, under reports/fit; planned, nothing is measured
 # make analysis docs/analysis.md and the tables of README.md, docs/results.md and docs/fit.md from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    captured steps against eager ones
