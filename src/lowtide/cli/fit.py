@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from lowtide.cli.groups import grouped
-from lowtide.cli.options import BatchSize, Chosen, Force, TimeLimit, check_budget
+from lowtide.cli.options import BatchSize, Chosen, Force, check_budget, check_time_limit
 from lowtide.cli.output import progress_line, tell_written, wide_console
 from lowtide.errors import InputError, shortened
 from lowtide.extras import need
@@ -71,7 +71,12 @@ def fit(
         str | None, typer.Option(help="Also find the largest: batch or length; takes some minutes.")
     ] = None,
     needed: Annotated[bool, typer.Option("--needed", help="Also find the fewest devices; takes minutes.")] = False,
-    time_limit: TimeLimit = 30.0,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            metavar="S", help="Work of a plan at most, in seconds of an idle machine.", callback=check_time_limit
+        ),
+    ] = 30.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for fit.html, and for each device the record and the memory curve.")
     ] = None,
