@@ -73,9 +73,7 @@ def fit(
     needed: Annotated[bool, typer.Option("--needed", help="Also find the fewest devices; takes minutes.")] = False,
     time_limit: Annotated[
         float,
-        typer.Option(
-            metavar="S", help="Work of a plan at most, in seconds of an idle machine.", callback=check_time_limit
-        ),
+        typer.Option(metavar="S", help="Work of a plan, in seconds of an idle machine.", callback=check_time_limit),
     ] = 30.0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for fit.html, and for each device the record and the memory curve.")
