@@ -106,8 +106,12 @@ class Launched:
             process = self._processes[gone[0]]
             process.join()
             killed = process.exitcode == -signal.SIGKILL
-            why = "was killed, as the system does where memory runs out" if killed else "ended without a word"
-            raise RankFailed(f"rank {gone[0]} {why}: give a smaller budget, or try a smaller batch")
+            why = (
+                "was killed, as the system does where memory runs out: give a smaller budget, or try a smaller batch"
+                if killed
+                else f"ended with exit code {process.exitcode} and told no reason: see what it wrote above"
+            )
+            raise RankFailed(f"rank {gone[0]} {why}")
         raise RankFailed(said[0][1][1])
 
 
