@@ -165,4 +165,6 @@ def _distance(model: torch.nn.Module, other: torch.nn.Module) -> float:
 def test_four_ranks(tmp_path: Path) -> None:
     said = [text.split(" ") for text in on_two(on_four, tmp_path, world=4)]
     assert all(words[:3] == ["equal", "equal", "equal"] for words in said), said
-    assert all(0 < float(words[3]) < 4 * float(words[4]) for words in said), said
+    # DDP sums its first step in another order, as it does with other bucket sizes: in both a few last bits of numbers
+    # around 1 differ after five steps. docs/distributed.md has what was measured.
+    assert all(float(words[3]) < 1e-5 and float(words[4]) < 1e-5 for words in said), said
