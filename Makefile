@@ -150,7 +150,7 @@ bench-budgets: setup
 COMPILE = $(BIN)/lowtide bench compile --force
 bench-compile: setup
 ifdef QUICK
-	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5 --below 92 --rounds 2 --warmup 3 --time-limit 5 --out reports/compile/quick
+	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5 --below 92 --rounds 2 --time-limit 5 --out reports/compile/quick
 else
 	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5,0.0 --below 92 --out reports/compile/bert-base
 	$(COMPILE) bert-base --batch-size 8 --dropout 0.1 --shares 1.0,0.5,0.0 --below 92 --rounds 1 --out reports/compile/bert-base-dropout
