@@ -52,6 +52,13 @@ def test_what_else_it_could_count_is_refused() -> None:
         lowtide.train_step(case.model, adam(case.model), case.batch, case.loss, budget="1GiB", counts="bytes")  # type: ignore[arg-type,unused-ignore]
 
 
+def test_it_is_for_the_cpu() -> None:
+    case = deep_convnet()
+    model = case.model.to("meta")
+    with pytest.raises(lowtide.InputError, match="is for models on the CPU, not on meta"):
+        lowtide.train_step(model, adam(model), case.batch, case.loss, budget="1GiB", counts="process")
+
+
 def test_tensors_are_not_beside_tensors() -> None:
     before = outside.outside_bytes()
     held = torch.ones(2**26)

@@ -151,7 +151,10 @@ class TrainStep:
         if not isinstance(model, nn.Module):
             refuse_types(model, self.optimizer, loss)
         self._spread = spread_of(model, options.process_group, options.bucket_cap_mb, user_line(), mesh=options.mesh)
-        self._ranks = Ranks(self._spread.group, next((p.device for p in model.parameters()), torch.device("cpu")))
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        if options.counts == "process" and device.type != "cpu":
+            raise InputError(f'counts="process" is for models on the CPU, not on {device}: leave it out')
+        self._ranks = Ranks(self._spread.group, device)
         self._ranks.same("parameter", self._spread.digests(), "load the same state on all ranks, or use DDP")
         self._forms = Forms(self._spread, self._ranks, self.optimizer, batch, loss, options, plan)
         self._meter: Meter = meter_for(self._graph.device)
