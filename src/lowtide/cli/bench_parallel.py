@@ -34,14 +34,14 @@ def parallel(
     need("reports", "lowtide bench parallel")
     shares = parse_shares(below, "--below") if below else []
     from lowtide.experiments.machine import this_machine
-    from lowtide.experiments.parallel.rank import Model
     from lowtide.experiments.parallel.report import draw_parallel, parallel_table, write_parallel_csv
     from lowtide.experiments.parallel.run import measure_parallel
     from lowtide.experiments.rank_training import find_way
+    from lowtide.experiments.workload import Workload
 
     names = [find_way(name.strip()).value for name in ways.split(",")]
     with results(out, NAMES, force=force) as folder, progress_line("bench parallel") as say:
-        asked = Model(batch_size=batch_size, time_limit=time_limit, **asdict(chosen))
+        asked = Workload(batch_size=batch_size, time_limit=time_limit, **asdict(chosen))
         found = measure_parallel(
             *(asked, names, shares),
             world=nproc,

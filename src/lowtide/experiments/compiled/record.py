@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+from lowtide.experiments.workload import Workload
 from lowtide.records.codec import Saved
 
 EAGER = "eager"
 
 
 @dataclass(frozen=True, slots=True)
-class KindSettings(Saved):
+class KindSettings(Workload, Saved):
     """What one process runs."""
 
     FORMAT = "lowtide-compiled-kind/1"
@@ -19,15 +20,6 @@ class KindSettings(Saved):
     budget: int | None
     """Bytes, where lowtide does; neither is given for eager steps."""
     executor: str
-    model: str
-    batch_size: int
-    image_size: int | None
-    seq_len: int | None
-    dropout: float | None
-    optimizer: str
-    lr: float
-    seed: int
-    time_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """One kind of step on one rank, told when to take one."""
 
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -12,6 +11,7 @@ from lowtide.device.meter import ShimMeter
 from lowtide.experiments.eager_training import EagerTraining
 from lowtide.experiments.parallel.record import Kind, RankStep
 from lowtide.experiments.rank_training import Way, find_way, spread_out, with_own_batch
+from lowtide.experiments.workload import Workload
 from lowtide.forecast import Forecast
 from lowtide.models import ModelOptions, build, make_optimizer
 from lowtide.models.blocks import blocks_of
@@ -21,22 +21,7 @@ from lowtide.profiling.runs import no_collection
 from lowtide.training.train_step import TrainStep, train_step
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """What is trained."""
-
-    model: str
-    batch_size: int
-    image_size: int | None
-    seq_len: int | None
-    dropout: float | None
-    optimizer: str
-    lr: float
-    seed: int
-    time_limit: float | None
-
-
-def run_kind(rank: int, talk: Talk, asked: Model, kind: Kind) -> None:
+def run_kind(rank: int, talk: Talk, asked: Workload, kind: Kind) -> None:
     """Answers a dictionary when it is ready, or says why it never will be; then a RankStep to every word."""
     meter = ShimMeter()
     meter.start()
@@ -56,7 +41,7 @@ def run_kind(rank: int, talk: Talk, asked: Model, kind: Kind) -> None:
 class _Steps:
     """A model, spread, and its steps."""
 
-    def __init__(self, rank: int, asked: Model, kind: Kind) -> None:
+    def __init__(self, rank: int, asked: Workload, kind: Kind) -> None:
         self._kind, self._asked = kind, asked
         options = ModelOptions(asked.image_size, asked.seq_len, asked.dropout)
         self._training = with_own_batch(

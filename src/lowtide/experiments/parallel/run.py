@@ -8,8 +8,9 @@ from typing import Any
 
 from lowtide.device.shim import compiler
 from lowtide.errors import InputError
-from lowtide.experiments.parallel.rank import Model, run_kind
+from lowtide.experiments.parallel.rank import run_kind
 from lowtide.experiments.parallel.record import Kind, KindRow, Parallel, RankStep, switches
+from lowtide.experiments.workload import Workload
 from lowtide.parallel.launch import Launched
 
 Say = Callable[[str], None]
@@ -20,7 +21,7 @@ PEAK_STEPS = 2
 
 
 def measure_parallel(
-    asked: Model,
+    asked: Workload,
     ways: Sequence[str],
     below: Sequence[float],
     *,
@@ -71,7 +72,7 @@ def measure_parallel(
 class _Ranks:
     """The processes of one kind."""
 
-    def __init__(self, asked: Model, kind: Kind, world: int) -> None:
+    def __init__(self, asked: Workload, kind: Kind, world: int) -> None:
         self.kind = kind
         self._launched = Launched(world, run_kind, asked, kind)
         self.steps: list[tuple[RankStep, ...]] = []
@@ -98,7 +99,7 @@ class _Ranks:
         return KindRow(self.kind, group, None, **told, steps=tuple(self.steps))
 
 
-def _alone(asked: Model, kind: Kind, world: int) -> tuple[KindRow, dict[str, Any]]:
+def _alone(asked: Workload, kind: Kind, world: int) -> tuple[KindRow, dict[str, Any]]:
     with ExitStack() as stack:
         ranks = _Ranks(asked, kind, world).start(stack)
         for _ in range(PEAK_STEPS):
@@ -106,7 +107,7 @@ def _alone(asked: Model, kind: Kind, world: int) -> tuple[KindRow, dict[str, Any
         return ranks.row(0), ranks.ready
 
 
-def _take_turns(asked: Model, kinds: Sequence[Kind], group: int, world: int, rounds: int, say: Say) -> list[KindRow]:
+def _take_turns(asked: Workload, kinds: Sequence[Kind], group: int, world: int, rounds: int, say: Say) -> list[KindRow]:
     with ExitStack() as stack:
         members = []
         for kind in kinds:

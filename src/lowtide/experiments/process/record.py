@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lowtide.errors import InputError, shown
+from lowtide.experiments.workload import Workload
 from lowtide.records.codec import Saved
 from lowtide.records.step_plan import EVERYTHING, Allowed
 
@@ -43,7 +44,7 @@ def find_variant(name: str) -> Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class KindSettings(Saved):
+class KindSettings(Workload, Saved):
     """What one process runs."""
 
     FORMAT = "lowtide-process-kind/2"
@@ -54,15 +55,6 @@ class KindSettings(Saved):
     """Of a plan."""
     variant: str
     """How a plan is made: PLAIN or another of VARIANTS."""
-    model: str
-    batch_size: int
-    image_size: int | None
-    seq_len: int | None
-    dropout: float | None
-    optimizer: str
-    lr: float
-    seed: int
-    time_limit: float | None
 
 
 @dataclass(frozen=True, slots=True)
