@@ -117,8 +117,8 @@ docs: setup
 
 # About ten minutes: every kind of step in a process of its own, in turn. Nine of BERT-Base at once take about 16 GB.
 bench: setup
-	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/resnet152
-	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --force --out reports/process/bert-base
+	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --variants process --force --out reports/process/resnet152
+	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --variants process --force --out reports/process/bert-base
 
 # All models, peers and variants: hours.
 bench-full: setup
