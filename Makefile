@@ -6,12 +6,11 @@
 # make fits     what docs/fit.md shows of Llama 3.1 8B on H100, under reports/fit; planned, nothing is measured
 # make analysis docs/analysis.md and the tables of README.md, docs/results.md and docs/fit.md from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
-# make bench    captured steps against eager ones
+# make bench    memory, page faults and time: eager, warm eager, captured, checkpointed, planned at three budgets (16 minutes)
 # make bench-fit       estimated times against measured ones by kind of op, on idle cores (5 minutes at most, to be measured)
 # make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
 # make bench-deeper    capture, measure and plan of GPT-2 with 12 to 96 layers
 # make bench-budgets   planned steps at five budgets against eager ones
-# make bench-process   memory, page faults and time: eager, warm eager, captured, checkpointed, compiled, planned at three budgets
 # make bench-compile   lowtide's backend against torch.compile's own memory budget (QUICK=1: one model, few steps)
 # make bench-swap      recompute only, swap only and both at four budgets
 # make bench-parallel  two ranks: DDP and FSDP2 with all of their switches, and plans at the peaks that they have
@@ -19,8 +18,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
-PEERS := checkpoint, checkpoint every second, compile aot 0.5
-ALL_PEERS := $(PEERS), compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
+ALL_PEERS := checkpoint, checkpoint every second, compile aot 0.5, compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
+QUICKLY := --peers checkpoint --variants process --rounds 4 --time-limit 12 --at-once 10
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
 .PHONY: bench-fit bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies fits analysis bench bench-full bench-capture bench-budgets bench-compile bench-swap bench-parallel bench-planner clean
@@ -117,8 +116,8 @@ docs: setup
 
 # About ten minutes: every kind of step in a process of its own, in turn. Nine of BERT-Base at once take about 16 GB.
 bench: setup
-	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 --peers "$(PEERS)" --variants process --force --out reports/process/resnet152
-	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 --peers "$(PEERS)" --variants process --force --out reports/process/bert-base
+	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 $(QUICKLY) --force --out reports/process/resnet152
+	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 $(QUICKLY) --force --out reports/process/bert-base
 
 # All models, peers and variants: hours.
 bench-full: setup

@@ -23,7 +23,7 @@ MOST_WORDS = 900
 TABLES = {
     "README.md": {"results"},
     "docs/fit.md": {"fit-published", "fit-plans", "fit-longest"},
-    "docs/results.md": {"largest", "sweep", "budgets", "swap", "capture", "startup"},
+    "docs/results.md": {"largest", "sweep", "budgets", "swap", "capture", "startup", "process"},
 }
 COMMANDS = sorted({line for text in PAGES.values() for line in re.findall(r"^lowtide \w.*$", text, re.MULTILINE)})
 

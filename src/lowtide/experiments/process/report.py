@@ -97,7 +97,8 @@ def draw_process(found: ProcessMemory, path: Path) -> None:
     scale = Scale.of_bytes(max(size for size, _ in points.values()))
     lines = (
         f"batch size {found.batch_size}, {found.optimizer}; {found.threads} threads, torch {found.torch}",
-        f"medians of {len(found.counted(rows[0]))} steps that took turns; bytes by the allocator",
+        f"medians of {len(found.counted(rows[0]))} steps that took turns, thin lines from the lowest to the highest; "
+        "bytes by the allocator",
     )
     with framed(path, f"{found.model}: time against peak", lines, (9.0, 5.2)) as body:
         axes = body.subplots()
@@ -105,14 +106,16 @@ def draw_process(found: ProcessMemory, path: Path) -> None:
         for row in rows:
             if row.budget_B is not None:
                 ways.setdefault(_way(row.kind), []).append(row)
-        captured = next(1 + median(found.against_warm(row)) for row in rows if row.kind == CAPTURED)
         for way, plans in ways.items():
             line = sorted(points[row.kind] for row in plans)
             axes.plot(*_scaled(line, scale), color=WITH if way == PLAIN else FAINT, lw=1.5 if way == PLAIN else 0.9)
-        bounds = sorted((row.budget_B or 0, captured * (1 + row.promise.bound)) for row in ways[PLAIN] if row.promise)
-        axes.plot(*_scaled(bounds, scale), color=WITH, lw=1.0, ls="--", label="certified bound, by predicted times")
+        bounds = sorted((row.budget_B or 0, 1 + row.promise.bound) for row in ways[PLAIN] if row.promise)
+        label = "certified bound above warm eager, by predicted times"
+        axes.plot(*_scaled(bounds, scale), color=WITH, lw=1.0, ls="--", label=label)
         for row in {row.kind: row for row in rows}.values():
             size, time = points[row.kind]
+            spread = [1 + share for share in found.against_warm(row)]
+            axes.plot([size / scale.factor] * 2, [min(spread), max(spread)], color=FAINT, lw=0.8, zorder=1)
             ours = row.kind == CAPTURED or (row.budget_B is not None and _way(row.kind) == PLAIN)
             axes.plot(size / scale.factor, time, "o", color=WITH if ours else WITHOUT, ms=7 if ours else 6)
             axes.annotate(
