@@ -68,6 +68,27 @@ def test_equal_to_eager(cell: type[nn.RNNCellBase], budget: str | None) -> None:
     assert_equal(loop, ours, theirs, step)
 
 
+class OtherNumbers(nn.Module):
+    """Columns are overwritten, and the same bytes are then read as numbers of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.enter(x)
+        y = made.detach() * 2
+        pairs = torch.view_as_complex(y.view(*x.shape[:-1], -1, 2))
+        columns = y[:, :4].sigmoid_()
+        return made.sum() + columns.square().sum() + (pairs * pairs).imag.sum()  # type: ignore[no-any-return]
+
+
+def test_bytes_that_are_read_as_other_numbers() -> None:
+    numbers = Case(OtherNumbers(), torch.randn(4, 8), torch.randn(4, 8))
+    ours, theirs = setting(numbers)
+    assert_equal(numbers, ours, theirs, lowtide.train_step(ours.model, ours.optimizer, numbers.batch))
+
+
 def test_a_second_capture_is_like_the_first() -> None:
     """oneDNN gives the gradient of both biases as one tensor, which torch's cache of fake results forgets."""
     model, x = nn.LSTM(8, 8, num_layers=2), torch.randn(4, 5, 8)

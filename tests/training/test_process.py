@@ -15,11 +15,19 @@ from tests.training.test_train_step import adam, deep_convnet
 def test_planned_apart_it_trains_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     case = deep_convnet()
     here = lowtide.train_step(case.model, adam(case.model), case.batch, case.loss, budget="70%", time_limit=4.0)
+    real, done = apart.apart, []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        done.append(args)
+        return real(*args, **options)
+
+    monkeypatch.setattr(apart, "apart", noted)
     monkeypatch.setattr(apart, "LARGE", 1)
     there = lowtide.train_step(case.model, adam(case.model), case.batch, case.loss, budget="70%", time_limit=4.0)
     assert there.plan is not None
     assert here.plan is not None
     assert there.plan.rewritten
+    assert done
     assert there.plan.budget == here.plan.budget
     there(case.batch)
     assert there.measured_peak is None or there.measured_peak <= there.plan.budget

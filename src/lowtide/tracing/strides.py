@@ -63,7 +63,11 @@ def keep_strides(graph: fx.Graph) -> None:
 
 
 def _whole(others: list[fx.Node], place: int, order: dict[fx.Node, int]) -> fx.Node | None:
-    """Of those that share a storage the newest that covers it all and is made before `place`."""
+    """Of those that share a storage the newest that covers it all and is made before `place`; None where some look at
+    the bytes as other numbers, as views of another dtype do."""
+    values: list[Tensor] = [other.meta["val"] for other in others]
+    if any(x.dtype != values[0].dtype or x.is_conj() or x.is_neg() for x in values):
+        return None
     for other in reversed(others):
         value: Tensor = other.meta["val"]
         if order[other] < place and value.nbytes == value.untyped_storage().nbytes() and is_dense(value):

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 IN_STEPS = 0.04
 """Of a budget for the process: what steps take beside tensors and what was there before the first of them, such as
-pages that are not full and buffers of libraries. Measured: 3.5 to 4.4 %."""
+pages that are not full and buffers of libraries. tests/slow/test_process_budget.py holds it."""
 SAME_BATCHES = "every rank must have batches of one form at each step, and the same settings"
 OFTEN = 3
 """So many captures for the same value that changes, and the user is told how to do without them."""
