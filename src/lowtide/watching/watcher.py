@@ -11,27 +11,25 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
     FrameType,
     FunctionType,
-    GeneratorType,
     MappingProxyType,
     MethodType,
     MethodWrapperType,
     ModuleType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from lowtide.watching.code import CodeFacts, facts_of, is_library
+from lowtide.watching.existing import Existing, Generator
 from lowtide.watching.holders import (
     RANDOM,
     ClassAttributes,
@@ -44,11 +42,6 @@ from lowtide.watching.holders import (
     holder_of,
 )
 from lowtide.watching.values import CONTAINERS, MISSING, PLAIN, Copies, described, same, shallow
-
-if TYPE_CHECKING:
-    _Generator = GeneratorType[Any, Any, Any]
-else:
-    _Generator = GeneratorType
 
 log = logging.getLogger(__name__)
 
@@ -125,21 +118,6 @@ def collector_waits() -> Iterator[None]:
             gc.enable()
 
 
-class _ByCode:
-    """Functions by the code that they run. They are ten thousands: sorted, as a dict of lists takes longer."""
-
-    def __init__(self, functions: list[FunctionType]) -> None:
-        codes = np.fromiter(map(id, map(attrgetter("__code__"), functions)), np.int64, len(functions))
-        self._order = np.argsort(codes, kind="stable")
-        self._codes = codes[self._order]
-        self._functions = functions
-
-    def of(self, code: CodeType) -> Iterator[FunctionType]:
-        """All that run `code`."""
-        first, last = (np.searchsorted(self._codes, id(code), side) for side in ("left", "right"))
-        return (self._functions[place] for place in self._order[first:last])
-
-
 class Watcher:
     """Watches from before a trace until after it. Everything that it has seen is put back by `restore`."""
 
@@ -151,27 +129,20 @@ class Watcher:
         # By the identity of code, because hashing code takes long; each code stays alive in its entry.
         self._facts: dict[int, tuple[CodeType, CodeFacts | None]] = {}
         self._done: set[tuple[int, int]] = set()
-        self._objects = _all_objects()
-        self._existing = set(map(id, self._objects))
+        self._existing = Existing()
         self._full = False
         self._libraries: set[int] = set()
         self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
-        self._generators: dict[int, _Generator] = {}
+        self._generators = self._existing.waiting()
         """The user's generators that wait, by the identity of their frames."""
-        kinds = zip(self._objects, map(type, self._objects), strict=True)
-        runs = [x for x, kind in kinds if kind is FunctionType or kind is GeneratorType]
-        self._functions = _ByCode([x for x in runs if type(x) is FunctionType])
-        for generator in runs:
-            if isinstance(generator, GeneratorType) and generator.gi_frame is not None and not generator.gi_running:
-                self._generators[id(generator.gi_frame)] = generator
         for path, module in model.named_modules():
             self._structure(module, f"model.{path}" if path else "model")
         self._reach(loss, "loss", _NO_NAMES, None)
 
     def forget(self) -> None:
         """Let go of what only the watching needed."""
-        self._objects, self._existing, self._done, self._generators = [], set(), set(), {}
-        self._functions = _ByCode([])
+        del self._existing
+        self._done, self._generators = set(), {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -196,7 +167,7 @@ class Watcher:
             if facts is not None:
                 self._called(frame, code, facts)
         elif event == "return":
-            if arg is not None and frame.f_back is not None and id(arg) in self._existing:
+            if arg is not None and frame.f_back is not None and arg in self._existing:
                 caller = frame.f_back.f_code
                 facts = self._facts_of(caller)
                 if facts is not None:
@@ -210,7 +181,7 @@ class Watcher:
         """Of code that was seen to be called."""
         return self._facts.get(id(code), (code, None))[1]
 
-    def _resumed(self, generator: _Generator) -> None:
+    def _resumed(self, generator: Generator) -> None:
         """A generator from before the trace is about to move on."""
         if facts_of(generator.gi_code) is not None:
             holder = self._hold(generator, f"the generator {generator.gi_code.co_qualname}")
@@ -221,11 +192,11 @@ class Watcher:
         values = frame.f_locals
         for name in (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars):
             value = values.get(name)
-            if id(value) in self._existing:
+            if value in self._existing:
                 self._reach(value, f"{name} of {code.co_qualname}", facts, code)
         if facts.library and not code.co_freevars:
             return
-        for function in self._functions.of(code):
+        for function in self._existing.functions_of(code):
             cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
             if all(_contents(cell) is values.get(name, MISSING) for name, cell in cells.items()):
                 for name, cell in cells.items():
@@ -391,17 +362,6 @@ class Watcher:
         for cache, misses in self._caches.values():
             if cache.cache_info().misses > misses:
                 cache.cache_clear()  # it may hold tensors of the trace
-
-
-def _all_objects() -> list[Any]:
-    """Everything that Python's collector knows; what the user has frozen (gc.freeze) it does not list by itself."""
-    frozen = gc.get_freeze_count() > 0
-    if frozen:
-        gc.unfreeze()
-    found = gc.get_objects()
-    if frozen:
-        gc.freeze()
-    return found
 
 
 def may_settle(effects: Sequence[Effect], of_forward: Sequence[Effect]) -> bool:
