@@ -37,6 +37,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "net.py"
 
 
+@pytest.mark.slow
 def test_it_trains_as_told_and_says_what_it_found(file: Path) -> None:
     with ProcessWorker(settings(model=f"{file}:net", planned=False, budget=None)) as worker:
         for word in ("step", "step", "op_by_op", "give_back"):

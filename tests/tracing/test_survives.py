@@ -5,6 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -65,6 +66,7 @@ assert len(BODIES) == 14
 """
 
 
+@pytest.mark.slow
 def test_refusals_do_not_end_the_process(tmp_path: Path) -> None:
     script = tmp_path / "refused.py"
     script.write_text(REFUSED)
@@ -75,6 +77,7 @@ def test_refusals_do_not_end_the_process(tmp_path: Path) -> None:
     assert captured == ["inside cov captured", "inside combinations captured"], "they look at nothing but constants"
 
 
+@pytest.mark.slow
 def test_captures_in_several_threads() -> None:
     graphs: list[StepGraph] = []
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from lowtide.device.swap import measure_slowdown
@@ -9,6 +10,7 @@ from lowtide.device.swap.disk import DiskSpace
 from tests.device.swap.files import Call, FaultyFile
 
 
+@pytest.mark.slow
 def test_copies_are_made_while_compute_is_timed_and_nothing_is_left(tmp_path: Path) -> None:
     file = FaultyFile(tmp_path)
     counted: list[int] = []

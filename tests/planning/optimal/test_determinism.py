@@ -55,6 +55,7 @@ def _spin() -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", often(PROBLEMS, ["tight layers"]))
 def test_twice_in_a_process_and_in_another_one_beside_a_busy_loop(name: str) -> None:
     first = _planned(name)
@@ -70,6 +71,7 @@ def test_twice_in_a_process_and_in_another_one_beside_a_busy_loop(name: str) -> 
     assert json.loads(other.stdout) == first
 
 
+@pytest.mark.slow
 def test_the_clock_cuts_what_takes_far_longer_than_it_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = repeated_blocks(20)
     monkeypatch.setattr("lowtide.planning.optimal.work.SETTINGS", replace(SETTINGS, given_out=100.0))
