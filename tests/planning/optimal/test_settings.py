@@ -2,7 +2,9 @@
 
 import ast
 from dataclasses import fields
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, generate_tokens
 
 import pytest
 
@@ -36,16 +38,18 @@ def test_no_constant_outside_of_the_settings(path: Path) -> None:
 
 @pytest.mark.parametrize("record", [Settings, Charges, WalkStyle])
 def test_every_setting_has_a_sentence(record: type) -> None:
-    body = next(node for node in ast.parse(Path(settings.__file__).read_text()).body if _is_class(node, record))
+    source = Path(settings.__file__).read_text()
+    comments = {t.start: t.string for t in generate_tokens(StringIO(source).readline) if t.type == COMMENT}
+    above = {line for (line, column), text in comments.items() if column == 4 and not text.startswith("# ---")}
+    beside = {line for line, column in comments if column > 4}
+    body = next(node for node in ast.parse(source).body if _is_class(node, record))
     assert isinstance(body, ast.ClassDef)
-    said: set[str] = set()
-    pending: list[str] = []
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            pending.append(node.target.id)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            said.update(pending)
-            pending.clear()
+    said = {
+        node.target.id
+        for node in body.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if node.lineno - 1 in above or node.end_lineno in beside
+    }
     assert said == {field.name for field in fields(record)}
 
 
