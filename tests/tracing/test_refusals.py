@@ -123,6 +123,23 @@ def test_optimizers_that_do_not_step_once(make: Callable[[Any], torch.optim.Opti
         lowtide.capture(model, make(list(model.parameters())), torch.randn(2, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_kernel_that_does_not_repeat_itself(dtype: torch.dtype) -> None:
+    model = nn.Linear(64, 32).to(dtype)
+
+    def sgd(**options: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1, **options)
+
+    def loss(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.sum(m(x).float())
+
+    batch = torch.randn(2, 64, dtype=dtype)
+    with pytest.raises(CaptureError, match=HERE + f".*fused SGD computes the momentum of {dtype}.*fused=False"):
+        lowtide.capture(model, sgd(momentum=0.9, fused=True), batch, loss)
+    for options in ({"fused": True}, {"momentum": 0.9}):
+        lowtide.capture(model, sgd(**options), batch, loss)
+
+
 def test_nothing_to_train() -> None:
     model = nn.Linear(4, 1).requires_grad_(False)
     with pytest.raises(CaptureError, match=HERE + ".*no trainable parameter"):

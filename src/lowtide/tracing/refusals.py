@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from lowtide.errors import CaptureError
 from lowtide.graph.batch_form import BatchForm, TensorLeaf
+from lowtide.optimizer.torch_optimizers import torch_class
 from lowtide.tracing.joint import Inputs
 from lowtide.tracing.loss import refuse_criterion
 from lowtide.tracing.recorder import foreign_random
@@ -150,6 +151,21 @@ def _refuse_optimizer(optimizer: Optimizer, where: str) -> None:
             f"{where}: {name} calls the model several times in one step, so a step is not one iteration: "
             "use an optimizer that steps once per backward, such as SGD or Adam"
         )
+    halves = _fused_momentum_of_halves(optimizer)
+    if halves is not None:
+        raise CaptureError(
+            f"{where}: torch's fused {name} computes the momentum of {halves} parameters on the CPU from memory that "
+            "nobody wrote, so no two runs are the same: pass fused=False"
+        )
+
+
+def _fused_momentum_of_halves(optimizer: Optimizer) -> torch.dtype | None:
+    """The dtype for which torch 2.13's fused kernel of SGD with momentum does not repeat itself on the CPU."""
+    if torch_class(optimizer) is not torch.optim.SGD:
+        return None
+    groups = [group for group in optimizer.param_groups if group["fused"] and group["momentum"]]
+    parameters = [p for group in groups for p in group["params"] if p.requires_grad and p.device.type == "cpu"]
+    return next((p.dtype for p in parameters if p.dtype in (torch.bfloat16, torch.float16)), None)
 
 
 def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None:
