@@ -160,6 +160,59 @@ def test_other_ops_are_not_taken_over() -> None:
     assert [p.taken_over for p in step._prepared] == [False, False, True]
 
 
+class Deciding(nn.Module):
+    """Decides by its first batch which loss it has, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.kind: str | None = None
+        self.memory: list[str] | None = None
+
+    def forward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        inputs, labels = batch
+        if self.kind is None:
+            self.kind = "classes" if labels.dtype == torch.int64 else "numbers"
+        if self.kind == "classes":
+            return nn.functional.cross_entropy(self.layer(inputs), labels)
+        return nn.functional.mse_loss(self.layer(inputs), labels)
+
+
+def deciding_batch(size: int, *, floats: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(size, 8), torch.rand(size, 4) if floats else torch.randint(4, (size,))
+
+
+def test_what_the_first_step_decides_is_decided_for_later_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(Deciding(), deciding_batch(6), deciding_batch(6), lambda model, batch: model(batch))
+    ours, theirs = setting(case)
+    step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss)
+    assert ours.model.kind is None  # nothing has run yet
+    with monkeypatch.context() as patch:
+        for number, batch in enumerate([case.batch, deciding_batch(5), deciding_batch(4, floats=True), case.batch]):
+            ours.loss = step(batch)
+            eager_micro_step(theirs, case, batch, number, place=0)
+            assert list(differences(ours, theirs)) == [], f"batch {number}"
+            assert ours.model.kind == theirs.model.kind == "classes"
+            patch.setattr("lowtide.tracing.capture.has_settled", None)  # no forward is run twice after the first step
+    assert len(step._prepared) == 3
+
+
+def test_an_object_that_a_trace_made_does_not_stay() -> None:
+    class Keeping(Deciding):
+        def forward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            if self.memory is None:
+                self.memory = ["a list of the trace"]
+            return super().forward(batch)
+
+    model = Keeping()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = lowtide.train_step(model, optimizer, deciding_batch(6), lambda model, batch: model(batch))
+    step(deciding_batch(6))
+    assert model.memory is None
+    assert model.kind is None
+    step(deciding_batch(5))
+
+
 @pytest.mark.slow
 def test_a_file_holds_the_plans_of_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = deep_convnet()

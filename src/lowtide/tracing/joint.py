@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
@@ -196,7 +197,14 @@ def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:
 @contextmanager
 def quiet_trace() -> Iterator[None]:
     """Around everything that runs the user's code on stand-ins."""
-    with _nothing_random_outside_torch(), _forked_rng(), _quiet_meta_functions(), models_may_look(), collector_waits():
+    with (
+        _nothing_random_outside_torch(),
+        _forked_rng(),
+        _quiet_meta_functions(),
+        models_may_look(),
+        collector_waits(),
+        _use_lazy_graph_module(True),  # the graph is what counts: its code is never called
+    ):
         yield
 
 

@@ -53,6 +53,22 @@ class Origin:
     """The in-place op that eager runs here, which functionalising turns into its pure form."""
 
 
+def is_traced(x: object) -> bool:
+    """Is it a tensor of a trace, outside of torch's own work on it?"""
+    return type(x) is FakeTensor and not x.fake_mode.in_kernel_invocation
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """What runs inside is the tracer, not the user's code."""
+    watching: Any = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(watching)
+
+
 def new_nodes(graph: fx.Graph, last: fx.Node) -> Iterator[fx.Node]:
     """The nodes that were appended to `graph` after `last`."""
     node = graph._root.prev
@@ -84,14 +100,12 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.namespace == "prim":  # a question about a tensor's device and the like: raising here ends the process
-            return func(*args, **(kwargs or {}))
-        watching = sys.getprofile()
-        sys.setprofile(None)  # what runs below is the tracer, not the user's code
-        try:
+        if func is torch.ops.prim.device.default and is_traced(args[0]):  # what is asked most, by far
+            return args[0].fake_device
+        with unwatched():
+            if func.namespace == "prim":  # a question about a tensor: raising here ends the process
+                return func(*args, **(kwargs or {}))
             return self._dispatch(func, args, kwargs or {})
-        finally:
-            sys.setprofile(watching)
 
     def _dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         origin = self._origin()

@@ -20,6 +20,7 @@ from lowtide.tracing.joint import Inputs, quiet_trace, standing_in
 from lowtide.tracing.known import KnownValues, looks_at_values
 from lowtide.tracing.loss import Loss
 from lowtide.tracing.real_writes import RealWrites
+from lowtide.tracing.recorder import is_traced, unwatched
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.value_dependent import ValueDependent
 from lowtide.watching.watcher import Watcher
@@ -37,7 +38,12 @@ class _Echo(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default and is_traced(args[0]):
+            return args[0].fake_device
+        with unwatched():
+            return self._dispatch(func, args, kwargs or {})
+
+    def _dispatch(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "prim":
             return func(*args, **kwargs)
         if looks_at_values(func, args):

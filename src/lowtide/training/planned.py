@@ -254,7 +254,7 @@ def taken_over(
     steps = {}
     for kind, graph in graphs.items():
         plan = others[kind].plan
-        if plan is None:
+        if plan is None or others[kind].captured.form != graph.form:
             return None
         if plan.signs:
             graph = traced.finish(graph.ending, signs=True)

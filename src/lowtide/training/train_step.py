@@ -215,6 +215,7 @@ class TrainStep:
         finally:
             if aside is not None:
                 aside.close()
+        prepared.guards.settle()
         self._done = (self._done + 1) % self.options.accumulate
         self.last = Measured(peak, ledger.norm)
         prepared.lost += step.extra_seconds

@@ -69,6 +69,15 @@ class Guards:
                 if isinstance(holder, Container):
                     self.copies[id(holder.owner)] = holder.copy
 
+    def settle(self) -> None:
+        """The first step has run, and in eager it would have left these changes behind: from now on they are there,
+        so that the next capture starts from where eager would be. Where they are more than plain values, none is made:
+        an object of a trace stays in the trace."""
+        if all(effect.is_plain for effect in self.settled):
+            for effect in self.settled:
+                if effect.holder.values_at(effect.key)[1] is effect.before:
+                    effect.holder.put(effect.key, effect.after)
+
     def _settled_there(self, holder: Holder) -> bool:
         """Is every change of this holder one that was foreseen?"""
         foreseen = {effect.key for effect in self.settled if effect.holder is holder}

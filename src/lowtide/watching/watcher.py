@@ -84,6 +84,11 @@ class Effect:
         """Was a tensor of the step kept?"""
         return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(self.after))
 
+    @property
+    def is_plain(self) -> bool:
+        """Is it a plain value in a place that can be written to?"""
+        return isinstance(self.after, PLAIN) and self.holder.writable and self.key != "contents"
+
     def __str__(self) -> str:
         if self.keeps_tensor:
             return f"{self.name} (a tensor of the step is kept in it)"
