@@ -48,6 +48,7 @@ class FakeGpu:
             "get_allocator_backend": lambda: "native",
             "get_device_name": lambda device: "A card",
             "get_device_capability": lambda device: (9, 0),
+            "mem_get_info": lambda device: (79 * 2**30, 80 * 2**30),
             "get_device_properties": lambda device: SimpleNamespace(total_memory=80 * 2**30),
         }.items():
             patch.setattr(torch.cuda, name, function)

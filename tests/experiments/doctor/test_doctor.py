@@ -12,6 +12,7 @@ from lowtide.cli import app
 from lowtide.device.meter import Taken
 from lowtide.errors import InputError
 from lowtide.experiments.doctor import checks, run
+from lowtide.experiments.doctor.advice import ADVICE, advice
 from lowtide.experiments.doctor.checks import CHECKS, CheckFailed
 from lowtide.experiments.doctor.run import device_called, examine
 from lowtide.training.train_step import TrainStep, train_step
@@ -53,6 +54,7 @@ def once_planned(monkeypatch: pytest.MonkeyPatch, then: Callable[[TrainStep], ob
 
 
 QUICK = {
+    "eager repeats itself": "gradients of two models, twice",
     "allocator's counter": "1048576 bytes kept",
     "random numbers replayed": "draws made again",
     "swap space": "6291528 bytes to host, pinned and back",
@@ -151,6 +153,7 @@ def test_one_run_tells_all_that_is_wrong(gpu: FakeGpu, monkeypatch: pytest.Monke
     names = ("allocator's counter", "swap space", "random numbers replayed")
     monkeypatch.setattr(run, "CHECKS", {"first": broken} | {name: CHECKS[name] for name in names} | {"last": broken})
     monkeypatch.delattr(torch.cuda, "get_device_name")
+    monkeypatch.setenv("PATH", "")
     gpu.loses_copies = gpu.draws_on = True
     diagnosis = examine(gpu.device, quiet)
     assert [finding.name for finding in diagnosis.findings if finding.passed] == ["allocator's counter"]
@@ -161,12 +164,78 @@ def test_one_run_tells_all_that_is_wrong(gpu: FakeGpu, monkeypatch: pytest.Monke
         "| memory of the device | 80.0 GiB |",
         "| bytes are counted by | torch.cuda.memory_stats |",
         "| GPU | not known: see below |",
+        "| free memory | 79.0 GiB |",
+        "| NVIDIA driver | not told: there is no nvidia-smi here |",
+        "\n- **swap space**: Values that leave the device come back damaged",
+        "\n- **last**: lowtide cannot do this here. Please open an issue with this report.",
         "| last | **failed** | 0.0 | CheckFailed: the bytes / are gone |",
         "is not what was sent |",
     ):
         assert line in report
     assert report.count("\n## ") == report.count("\nTraceback (most recent call last):\n") == 5
     assert "test_doctor.py" in report.partition("## last")[2]
+
+
+def test_every_check_has_its_advice() -> None:
+    assert list(ADVICE) == list(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("swap space", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 MiB", "another process holds it"),
+        (
+            "allocator's counter",
+            "AcceleratorError: CUDA error: no kernel image is available",
+            "no kernels for this card",
+        ),
+        ("GPU", "RuntimeError: The NVIDIA driver on your system is too old", "The NVIDIA driver is too old or too new"),
+        ("swap space", "AcceleratorError: CUDA error: an illegal memory access", "CUDA_LAUNCH_BLOCKING=1"),
+        ("convolutions, AdamW", "CheckFailed: after step 1 2 of 9 differ from eager's: []", "not the same as in eager"),
+        ("bfloat16 autocast", "CheckFailed: step 1 took 9 bytes, the budget is 8", "takes more than its budget"),
+        ("bfloat16 autocast", "CheckFailed: a step took 9 bytes, predicted were 8", "Peaks are predicted wrong"),
+        ("bfloat16 autocast", "CheckFailed: no step's peak was measured", "Nothing measures peaks here"),
+        ("convolutions, AdamW", "BudgetInfeasible: no plan was found", "something else using the device"),
+        ("convolutions, AdamW", "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", "cuDNN refused"),
+        ("random numbers replayed", "CheckFailed: 1 of 1 differ from eager's", "Dropout that is computed again"),
+        ("swap space", "SwapError: what came back is not what was sent", 'Train with swap="off"'),
+        ("eager repeats itself", "CheckFailed: 1 of 9 differ from eager's", "PyTorch itself gives other bits"),
+    ],
+)
+def test_a_failure_says_what_to_do(name: str, error: str, said: str) -> None:
+    assert said in advice(name, f"{error}\nTraceback: driver, CUDA error, out of memory")
+
+
+@pytest.mark.usefixtures("small")
+def test_eager_that_does_not_repeat_itself_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = iter(range(1, 10))
+    honest = checks._loss
+    monkeypatch.setattr(checks, "_loss", lambda model, batch: honest(model, batch) * (1 + next(noise) / 100))
+    with pytest.raises(CheckFailed, match="differ from eager's"):
+        CHECKS["eager repeats itself"](CPU)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_plan_that_swaps_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_swapping", train_step)
+    with pytest.raises(CheckFailed, match=r"the plan for \d+ bytes sends nothing away, and can do nothing else"):
+        CHECKS["training that swaps"](CPU)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 570.86.10; echo 570.86.10", "570.86.10"),
+        ("echo no devices were found; exit 6", "not told: nvidia-smi ended with 6: no devices were found"),
+    ],
+)
+def test_the_driver(script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run._driver().strip() == said
 
 
 def test_the_device_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:

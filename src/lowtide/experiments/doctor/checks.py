@@ -14,18 +14,21 @@ from torch.optim import Optimizer
 from lowtide.device.meter import meter_for
 from lowtide.device.swap import SwapSpace, open_space, usual_tier
 from lowtide.errors import LowtideError
+from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
 from lowtide.optimizer.update import Ledger
 from lowtide.planning.swaps import swaps_of
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of
+from lowtide.records.step_plan import Allowed
 from lowtide.records.transfer import TransferSample
 from lowtide.records.vocabulary import Phase, Purpose
 from lowtide.rewriting.rewrite import rewrite
 from lowtide.rewriting.verify import verify
 from lowtide.tracing.capture import capture
 from lowtide.training.check import check
-from lowtide.training.train_step import train_step
+from lowtide.training.options import Options
+from lowtide.training.train_step import TrainStep, train_step
 
 TOLERANCE = 0.01
 """Of a predicted peak."""
@@ -89,15 +92,21 @@ def _trains(
     loss: Any = _loss,
     make: Callable[..., Optimizer] = torch.optim.AdamW,
     budget: str = "75%",
+    swaps: bool = False,
     **options: Any,
 ) -> str:
-    """Three steps beside eager ones of a copy: all equal, the peak inside the budget and as predicted."""
+    """Three steps beside eager ones of a copy: all equal, the peak inside the budget and as predicted. With `swaps`
+    the plan can do nothing but send values away."""
     model = model.to(device)
     theirs = copy.deepcopy(model)
     ours, eager = make(model.parameters(), lr=1e-2), make(theirs.parameters(), lr=1e-2)
     every = options.get("accumulate", 1)
-    with train_step(model, ours, batch, loss, budget, time_limit=5, progress=False, **options) as step:
+    made = _swapping if swaps else train_step
+    with made(model, ours, batch, loss, budget, time_limit=5, progress=False, **options) as step:
         assert step.plan is not None
+        away = Forecast(step.plan).swapped_bytes
+        if swaps and not away:
+            raise CheckFailed(f"the plan for {step.plan.budget} bytes sends nothing away, and can do nothing else")
         peak = None  # not of every step, where measuring is not free
         for number in range(3 * every):
             torch.manual_seed(number)
@@ -124,7 +133,23 @@ def _trains(
                 f"a step took {peak} bytes, predicted were {predicted}: {100 * (peak / predicted - 1):+.1f} %"
             )
         again = sum(op.purpose is not Purpose.PROGRAM for op in step.graph.ops)
-    return f"3 steps equal; {peak} bytes of {allowed}, predicted {predicted}; {again} ops added by the plan"
+    sent = f", {away} bytes off the device" if away else ""
+    return f"3 steps equal; {peak} bytes of {allowed}, predicted {predicted}; {again} ops added by the plan{sent}"
+
+
+def _swapping(
+    model: nn.Module, optimizer: Optimizer, batch: Any, loss: Any, budget: str, *, time_limit: float, progress: bool
+) -> TrainStep:
+    """A step whose plan may not compute or pack anything again."""
+    tier = usual_tier(next(model.parameters()).device)
+    options = Options(
+        *(budget, "optimal", None, 1, time_limit, progress, tier, None, "refuse", True),
+        keep_gradients=False,
+        forms=1,
+        measure="before",
+        allowed=Allowed(recompute=False, pack=False),
+    )
+    return TrainStep(model, optimizer, batch, loss, options, None)
 
 
 def _state(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -264,7 +289,22 @@ def _foreach(parameters: Any, lr: float) -> Optimizer:
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9, foreach=True)
 
 
+def _repeats(device: torch.device) -> str:
+    """Eager gives the same bits twice: what all other comparisons stand on."""
+    for make, batch in ((_convnet, _images(device)), (_encoder, _sequences(device))):
+        model = make().to(device)
+        copies = [model, copy.deepcopy(model)]
+        for number, each in enumerate((*copies, *copies)):
+            torch.manual_seed(0)
+            each.zero_grad()
+            _loss(each, batch).backward()
+            if number % 2:
+                _expect_equal(_gradients(copies[0]), _gradients(copies[1]), number // 2)
+    return "gradients of two models, twice"
+
+
 CHECKS: dict[str, Callable[[torch.device], str]] = {
+    "eager repeats itself": _repeats,
     "allocator's counter": _counts,
     "all gradients as in eager": _checked,
     "convolutions, AdamW": lambda device: _trains(device, _convnet(), _images(device)),
@@ -277,6 +317,6 @@ CHECKS: dict[str, Callable[[torch.device], str]] = {
     "random numbers replayed": _replays,
     "swap space": _swaps,
     "a step whose activations leave": _swaps_in_a_step,
-    "training that may swap": lambda device: _trains(device, _convnet(), _images(device), swap="auto"),
+    "training that swaps": lambda device: _trains(device, _convnet(), _images(device), swaps=True),
 }
 """By name, in the order in which they run."""

@@ -12,6 +12,8 @@ class Finding:
     said: str
     """What was seen, or how it failed: the error in a line, then where it was raised."""
     seconds: float
+    advice: str = ""
+    """What it means where it failed, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Diagnosis:
         lines = [f"# lowtide doctor: {passed} of {len(self.findings)} checks passed on {self.device}", ""]
         if failed:
             lines += [f"Failed: {', '.join(finding.name for finding in failed)}. Where and how stands at the end.", ""]
+            lines += ["What to do, the first of these first:", ""]
+            lines += [*(f"- **{finding.name}**: {finding.advice}" for finding in failed), ""]
         lines += [_row("", ""), "|---|---|", *(_row(*fact) for fact in self.facts)]
         lines += ["", _row("check", "", "seconds", ""), "|---|---|---|---|"]
         for finding in self.findings:

@@ -1,6 +1,9 @@
 """`lowtide doctor`: what is here is told, then every check runs, whatever became of the others."""
 
+import os
 import platform
+import shutil
+import subprocess
 import traceback
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +16,7 @@ from lowtide.device.clock import total_memory
 from lowtide.device.meter import meter_for
 from lowtide.device.shim import compiler
 from lowtide.errors import InputError, shortened
+from lowtide.experiments.doctor.advice import advice
 from lowtide.experiments.doctor.checks import CHECKS
 from lowtide.experiments.doctor.record import Diagnosis, Finding
 from lowtide.units import format_bytes
@@ -39,7 +43,8 @@ def examine(device: torch.device, say: Callable[[str], None]) -> Diagnosis:
             known.append((name, ask()))
         except Exception as error:  # noqa: BLE001 - what cannot be told is a result
             known.append((name, "not known: see below"))
-            found.append(Finding(name, False, _told(error), 0.0))
+            told = _told(error)
+            found.append(Finding(name, False, told, 0.0, advice(name, told)))
     for name, run in CHECKS.items():
         say(name)
         began = perf_counter()
@@ -47,7 +52,7 @@ def examine(device: torch.device, say: Callable[[str], None]) -> Diagnosis:
             passed, said = True, run(device)
         except Exception as error:  # noqa: BLE001 - what fails is the result
             passed, said = False, _told(error)
-        found.append(Finding(name, passed, said, perf_counter() - began))
+        found.append(Finding(name, passed, said, perf_counter() - began, "" if passed else advice(name, said)))
     return Diagnosis(str(device), tuple(known), tuple(found))
 
 
@@ -74,9 +79,29 @@ def facts(device: torch.device) -> dict[str, Callable[[], str]]:
         known |= {
             "GPU": lambda: f"{torch.cuda.get_device_name(device)}, {torch.cuda.get_device_capability(device)}",
             "CUDA, cuDNN": lambda: f"{torch.version.cuda}, {torch.backends.cudnn.version()}",
-            "allocator": torch.cuda.get_allocator_backend,
+            "NVIDIA driver": _driver,
+            "cuDNN searches for kernels": lambda: str(torch.backends.cudnn.benchmark),
+            "free memory": lambda: format_bytes(torch.cuda.mem_get_info(device)[0]),
+            "allocator": lambda: f"{torch.cuda.get_allocator_backend()}{_allocator_settings()}",
         }
     return known
+
+
+def _driver() -> str:
+    """As nvidia-smi tells it."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return "not told: there is no nvidia-smi here"
+    asked = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+    if told.returncode:
+        return f"not told: nvidia-smi ended with {told.returncode}: {shortened(told.stdout + told.stderr, 200)}"
+    return ", ".join(dict.fromkeys(told.stdout.split()))
+
+
+def _allocator_settings() -> str:
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    return "".join(f", {name}={os.environ[name]}" for name in names if name in os.environ)
 
 
 def _installed(name: str) -> str:
