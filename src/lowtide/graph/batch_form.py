@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from lowtide.errors import BatchMismatch, shown
+from lowtide.errors import BatchMismatch, InputError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,11 @@ class BatchForm:
             if not isinstance(leaf, Tensor):
                 raise BatchMismatch(
                     f"{path} is {shown(leaf)}, but the graph was captured for {expected}: capture again"
+                )
+            if leaf.requires_grad:
+                raise InputError(
+                    f"{path} requires grad, but a step has gradients for parameters alone, so nothing would come back to "
+                    "what it was made from: make it inside the loss function, or .detach() it"
                 )
             got = TensorLeaf.of(leaf)
             if (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):

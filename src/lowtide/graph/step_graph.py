@@ -189,6 +189,16 @@ class StepGraph:
         """Does the optimizer hold tensors from its first step on?"""
         return any(storage.role is Role.OPTIMIZER_STATE for storage in self.storages)
 
+    @cached_property
+    def others(self) -> tuple[Tensor, ...]:
+        """The parameters that the optimizer does not hold and whose gradients add up in `.grad`."""
+        if self.optimizer is None:
+            return ()
+        held = {id(local(p)) for group in self.optimizer.param_groups for p in group["params"]}
+        given = dict(zip(self.graph.nodes, self.held, strict=False))
+        updated = [given[node] for op in self.ops if op.is_update for node in op.node.args[0]]  # type: ignore[union-attr]
+        return tuple(p for p in updated if id(p) not in held)
+
     @property
     def resident_bytes(self) -> int:
         """Parameters, buffers, optimizer state, batch."""

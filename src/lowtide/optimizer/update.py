@@ -139,6 +139,13 @@ class Ledger:
             self._owners = {id(local(p)): p for group in self.optimizer.param_groups for p in group["params"]}
         return [self._owners.get(id(tensor), tensor) for tensor in held]
 
+    def holds(self, parameter: Tensor) -> bool:
+        """Is it the optimizer's to move? Of others the gradient adds up in `.grad`, as after every backward."""
+        assert self.optimizer is not None, "a step without an optimizer has no updates"
+        if not self._group:
+            self._group = {id(p): k for k, group in enumerate(self.optimizer.param_groups) for p in group["params"]}
+        return id(parameter) in self._group
+
     def step(self) -> None:
         """One `optimizer.step()`."""
         assert self.optimizer is not None, "a step without an optimizer has no updates"
@@ -152,8 +159,6 @@ class Ledger:
         """Show the optimizer `parameters` alone: it would pass over the others anyway, one by one."""
         assert self.optimizer is not None, "a step without an optimizer has no updates"
         groups = self.optimizer.param_groups
-        if not self._group:
-            self._group = {id(p): k for k, group in enumerate(groups) for p in group["params"]}
         if len(parameters) == len(self._group) or not is_separable(self.optimizer):
             yield
             return
@@ -182,7 +187,8 @@ def update(
     """One `optimizer.step()` that moves `parameters` only: optimizers pass over parameters without a gradient.
 
     The gradients are gone afterwards, unless the ledger keeps them. With `add` they are added to what `.grad` holds;
-    without `move` that is all. `clip` gives a norm and how many of the parameters it is taken over.
+    without `move` that is all, and for parameters that the optimizer does not hold it is so anyway. `clip` gives a norm
+    and how many of the parameters it is taken over.
     """
     parameters = ledger.own(parameters)
     if ledger.seen is not None:
@@ -191,26 +197,29 @@ def update(
     if any(map(is_sharded, parameters)):
         with as_the_user(), torch.no_grad():
             gradients = [as_gradient(p, g) for p, g in zip(parameters, gradients, strict=True)]
+    mine = [p for p in parameters if ledger.holds(p)]
+    if len(mine) < len(parameters):
+        ledger.moved.extend(p for p in parameters if not ledger.holds(p))
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        if add and parameter.grad is not None:
+        if parameter.grad is not None and (add or not ledger.holds(parameter)):
             local(parameter.grad).add_(local(gradient))
         else:
             parameter.grad = gradient
-    if not move:
+    if not move or not mine:
         return
-    ledger.moving = parameters
-    kept = [(p, p.grad) for p in parameters if p.grad is not None] if ledger.keep is not None else []
+    ledger.moving = mine
+    kept = [(p, p.grad) for p in mine if p.grad is not None] if ledger.keep is not None else []
     try:
         with as_the_user():
             if clip is not None:
                 ledger.norm = whole(clip_grad_norm_(parameters[: clip[1]], clip[0]))
-            with ledger.only(parameters):
+            with ledger.only(mine):
                 ledger.step()
     finally:
-        for parameter in parameters:
+        for parameter in mine:
             parameter.grad = None
     ledger.moving = ()
-    ledger.moved.extend(parameters)
+    ledger.moved.extend(mine)
     if ledger.keep is not None:
         ledger.keep.extend(kept)
 

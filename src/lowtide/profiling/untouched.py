@@ -45,7 +45,8 @@ class PutAside:
     """What a step changes, as it is now: parameters, buffers, optimizer, gradients, generators, the batch."""
 
     def __init__(self, graph: StepGraph, batch: Sequence[Tensor]) -> None:
-        self._held = _Held([graph.optimizer, *graph.residents, *batch])
+        gradients = [p.grad for p in graph.residents if p.is_leaf and p.grad is not None]
+        self._held = _Held([graph.optimizer, *graph.residents, *batch, *gradients])
         self.leaves = [tensor for tensor in self._held.tensors if tensor.is_leaf]
         self._gradients = [(p, p.grad) for p in self.leaves]
         there = [local(t) for t in self._held.tensors if t.layout is torch.strided]

@@ -1,7 +1,7 @@
 """From the finished fx graph to a StepGraph: storages found, views resolved, roles given."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,14 +88,16 @@ def assemble(
 ) -> tuple[tuple[Op, ...], tuple[Storage, ...]]:
     """The ops and storages of `graph`, whose placeholders are `inputs` in this order.
 
-    With `adds` there are gradients of earlier micro-steps, in `.grad` of every parameter that an update moves.
+    With `adds` there are gradients of earlier micro-steps, in `.grad` of every parameter that an update moves. In those of
+    parameters that the optimizer does not hold there are always some.
     """
     storages = _Storages()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     _add_residents(storages, placeholders, inputs)
     state = _add_state(storages, inputs, optimizer)
-    if adds:
-        _add_earlier_gradients(storages, graph, state)
+    held = {id(p) for group in (optimizer.param_groups if optimizer is not None else ()) for p in group["params"]}
+    names = {given.name for given in inputs if adds or id(given.tensor) not in held}
+    _add_earlier_gradients(storages, graph, state, names)
     ranks: dict[int, int] = {}
     ops: list[Op] = []
     for node in graph.nodes:
@@ -185,14 +187,17 @@ def _add_state(storages: _Storages, inputs: Sequence[InputTensor], optimizer: Op
     }
 
 
-def _add_earlier_gradients(storages: _Storages, graph: fx.Graph, state: dict[str, list[int]]) -> None:
-    """Storages of `.grad`, beside the optimizer's state: an update reads and writes them."""
+def _add_earlier_gradients(
+    storages: _Storages, graph: fx.Graph, state: dict[str, list[int]], names: Container[str]
+) -> None:
+    """Storages of `.grad` of parameters called so, beside the optimizer's state: an update reads and writes them."""
     for node in graph.nodes:
         if node.target is update:
             for parameter in node.args[0]:
                 name, value = parameter.meta["lowtide_name"], parameter.meta["val"]
-                size = value.numel() * value.element_size()
-                state.setdefault(name, []).append(storages.add(f"{name}.grad", size, Role.GRADIENT, resident=True))
+                if name in names:
+                    size = value.numel() * value.element_size()
+                    state.setdefault(name, []).append(storages.add(f"{name}.grad", size, Role.GRADIENT, resident=True))
 
 
 def _update_op(rank: int, node: fx.Node, origin: Origin, storages: _Storages, state: dict[str, list[int]]) -> Op:

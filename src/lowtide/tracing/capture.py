@@ -36,6 +36,7 @@ from lowtide.tracing.refusals import (
     refuse_early,
     refuse_effects,
     refuse_layouts,
+    refuse_others_on_ranks,
     refuse_stale_parameters,
     refuse_types,
 )
@@ -218,6 +219,7 @@ def _trace(
     forget_shape_sources(graph)
     by_name = {x.name: x.tensor for x in given}
     gradients = _take_gradients(graph, joint.trainable, by_name)
+    refuse_others_on_ranks(optimizer, {name: by_name[name] for name in gradients}, spread.group)
     drop_dead(graph)
     gather_late(graph)
     gather_outputs(graph)
@@ -266,7 +268,10 @@ def _add_updates(
     gradients: dict[str, fx.Node],
     ending: UpdateForm,
 ) -> tuple[Tensor, ...]:
-    """Append the updates; returns the parameters whose gradients the graph gives back instead."""
+    """Append the updates; returns the parameters whose gradients the graph gives back instead.
+
+    One of a parameter that the optimizer does not hold adds its gradient to `.grad`, and moves nothing.
+    """
     output = next(node for node in graph.nodes if node.op == "output")
     results = list(output.args[0])
     results = results[: len(results) - len(gradients)]
@@ -276,8 +281,10 @@ def _add_updates(
     updated: set[str] = set()
     options: dict[str, Any] = {key: value for key, value in (("add", ending.adds),) if value}
     together_parts: list[list[Tensor]] = list(parts(optimizer, [by_name[name] for name in gradients]))
+    held = {id(p) for part in together_parts for p in part}
+    others = [[by_name[name]] for name in gradients if id(by_name[name]) not in held]
     if ending.micro is Micro.FIRST:
-        together_parts = []
+        together_parts = others
     elif ending.micro is Micro.NEXT:
         together_parts = [[by_name[name]] for name in gradients]
         options["move"] = False
@@ -286,6 +293,8 @@ def _add_updates(
         outside = [by_name[name] for name in gradients if all(by_name[name] is not p for p in own)]
         together_parts = [[*own, *outside]]
         options["clip"] = (ending.clip, len(own))
+    else:
+        together_parts += others
     calls = max((n.meta[ORIGIN].call for n in graph.nodes if n.meta.get(ORIGIN)), default=0)
     for part in _join_sharing(together_parts):
         together = [names[id(p)] for p in part]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
@@ -82,7 +83,7 @@ def trace_joint(
     What the user's Python does meanwhile is the `watcher`'s to see and to undo.
     """
     everything = inputs.parameters | inputs.outside
-    trainable = tuple(name for name, p in everything.items() if p.requires_grad)
+    trainable = [name for name, p in everything.items() if p.requires_grad]
     extra: list[pytree.TreeSpec] = []
     lines: list[str] = []
     signatures: list[Signature] = []
@@ -117,6 +118,7 @@ def trace_joint(
             lines.append(recorder.last_line)
             signatures.append(recorder.signature)
             recorder.follow_backward(value)
+            trainable.extend(_add_others(value, own, inputs))
             wanted = [own.get(name, inputs.outside.get(name)) for name in trainable]
             # People run forward inside autocast and backward outside of it.
             with torch._C._DisableAutocast(), watcher.watching():
@@ -152,7 +154,7 @@ def trace_joint(
             writes.restore()
     return Joint(
         traced,
-        trainable,
+        tuple(trainable),
         extra[0],
         known.conditions(),
         lines[0],
@@ -171,6 +173,44 @@ def _gathered(parameters: Mapping[str, Tensor], spread: Alone) -> dict[str, Tens
         given = spread.gathered(parameters)
     note_gathers(list(new_nodes(mode.tracer.graph, last))[::-1], spread, user_line())
     return given
+
+
+def _add_others(value: Tensor, own: Mapping[str, Tensor], inputs: Inputs) -> list[str]:
+    """Names for what else gets a gradient: parameters that neither model nor optimizer holds, such as another model's
+    through which the loss goes. They become `inputs` from outside."""
+    names = {id(tensor): name for name, tensor in (inputs.parameters | inputs.buffers).items()}
+    known = {id(tensor) for tensor in (*own.values(), *inputs.outside.values())}
+    added = []
+    for leaf in _leaves(value):
+        if id(leaf) in known:
+            continue
+        if id(leaf) in names:
+            raise CaptureError(
+                f"{user_line()}: the loss goes through a tensor that was made from {names[id(leaf)]!r} before the step, so "
+                "the step would not see how it depends on it: make it inside the loss function, or .detach() it"
+            )
+        if isinstance(leaf, FakeTensor):
+            raise CaptureError(
+                f"{user_line()}: a buffer of the model requires grad, and a step has gradients for parameters alone: "
+                "register it as a parameter, or set requires_grad_(False)"
+            )
+        name = f"outside.{len(inputs.outside)}"
+        inputs.outside[name] = leaf
+        added.append(name)
+    return added
+
+
+def _leaves(value: Tensor) -> Iterator[Tensor]:
+    """The tensors that a backward from `value` leaves gradients in."""
+    stack, seen = [value.grad_fn], set[Any]()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        stack.extend(following for following, _ in node.next_functions)
 
 
 def _loss_and_rest(returned: Any, line: str) -> tuple[Tensor, Any]:

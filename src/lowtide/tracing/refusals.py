@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -177,6 +177,17 @@ def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None
                 f"the step reads {names[id(tensor)]!r} through a reference taken before it, not from the model: "
                 "read it as an attribute of the model inside the loss function"
             )
+
+
+def refuse_others_on_ranks(optimizer: Optimizer, trained: Mapping[str, Tensor], group: object) -> None:
+    """Refuse gradients that nobody moves by, where they would have to be reduced over ranks."""
+    held = {id(p) for settings in optimizer.param_groups for p in settings["params"]}
+    name = next((name for name, p in trained.items() if id(p) not in held), None)
+    if group is not None and name is not None:
+        raise CaptureError(
+            f"{user_line()}: {name!r} gets a gradient and the optimizer does not hold it, which is supported in one "
+            "process alone: give it to the optimizer, or set requires_grad_(False)"
+        )
 
 
 def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:

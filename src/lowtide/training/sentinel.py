@@ -62,7 +62,9 @@ def eager_loss(model: nn.Module, loss: Loss, batch: Any, graph: StepGraph) -> Te
     try:
         with nothing_changes(graph, batch), torch.enable_grad(), saved_tensors_hooks(_drop, _miss):
             return loss_of(loss(model, batch)).detach().clone()
-    except _InnerBackward:
+    except (_InnerBackward, RuntimeError) as error:
+        if not isinstance(error, _InnerBackward) and "saved tensor hooks" not in str(error):  # torch.func refuses them
+            raise
         with nothing_changes(graph, batch), torch.enable_grad():
             return loss_of(loss(model, batch)).detach().clone()
 

@@ -184,6 +184,7 @@ class TrainStep:
         undo = Undo(step.graph, batch, on_device=step.graph.swaps) if step.graph.swaps or is_checked else None
         aside = PutAside(step.graph, tensors) if prepared.guess is not None and prepared.guess.may_stop_midway else None
         complete = bool(self.optimizer.state) or not step.graph.has_state
+        complete = complete and all(p.grad is not None for p in step.graph.others)
         try:
             if is_checked:
                 ledger.expected = self._eager_loss(step, batch)
@@ -268,7 +269,6 @@ class TrainStep:
             self._done = 0
             if not self.options.keep_gradients:
                 self.optimizer.zero_grad(set_to_none=True)
-                self.model.zero_grad(set_to_none=True)
         self.last.norm = norm
         return True
 
