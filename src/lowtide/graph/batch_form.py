@@ -83,8 +83,8 @@ class BatchForm:
                 )
             if leaf.requires_grad:
                 raise InputError(
-                    f"{path} requires grad, but a step has gradients for parameters alone, so nothing would come back to "
-                    "what it was made from: make it inside the loss function, or .detach() it"
+                    f"{path} requires grad, but a step has gradients for parameters alone, so nothing would come back "
+                    "to what it was made from: make it inside the loss function, or .detach() it"
                 )
             got = TensorLeaf.of(leaf)
             if (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):

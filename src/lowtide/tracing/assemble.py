@@ -88,8 +88,8 @@ def assemble(
 ) -> tuple[tuple[Op, ...], tuple[Storage, ...]]:
     """The ops and storages of `graph`, whose placeholders are `inputs` in this order.
 
-    With `adds` there are gradients of earlier micro-steps, in `.grad` of every parameter that an update moves. In those of
-    parameters that the optimizer does not hold there are always some.
+    With `adds` there are gradients of earlier micro-steps, in `.grad` of every parameter that an update moves. In
+    those of parameters that the optimizer does not hold there always are.
     """
     storages = _Storages()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]

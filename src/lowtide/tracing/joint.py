@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +118,7 @@ def trace_joint(
             lines.append(recorder.last_line)
             signatures.append(recorder.signature)
             recorder.follow_backward(value)
-            trainable.extend(_add_others(value, own, inputs))
+            trainable.extend(_add_others(value, own, inputs, {id(state[name]) for name in inputs.buffers}))
             wanted = [own.get(name, inputs.outside.get(name)) for name in trainable]
             # People run forward inside autocast and backward outside of it.
             with torch._C._DisableAutocast(), watcher.watching():
@@ -175,7 +175,7 @@ def _gathered(parameters: Mapping[str, Tensor], spread: Alone) -> dict[str, Tens
     return given
 
 
-def _add_others(value: Tensor, own: Mapping[str, Tensor], inputs: Inputs) -> list[str]:
+def _add_others(value: Tensor, own: Mapping[str, Tensor], inputs: Inputs, buffers: Container[int]) -> list[str]:
     """Names for what else gets a gradient: parameters that neither model nor optimizer holds, such as another model's
     through which the loss goes. They become `inputs` from outside."""
     names = {id(tensor): name for name, tensor in (inputs.parameters | inputs.buffers).items()}
@@ -185,19 +185,26 @@ def _add_others(value: Tensor, own: Mapping[str, Tensor], inputs: Inputs) -> lis
         if id(leaf) in known:
             continue
         if id(leaf) in names:
-            raise CaptureError(
-                f"{user_line()}: the loss goes through a tensor that was made from {names[id(leaf)]!r} before the step, so "
-                "the step would not see how it depends on it: make it inside the loss function, or .detach() it"
-            )
-        if isinstance(leaf, FakeTensor):
+            raise stale_parameter(names[id(leaf)])
+        if id(leaf) in buffers:
             raise CaptureError(
                 f"{user_line()}: a buffer of the model requires grad, and a step has gradients for parameters alone: "
                 "register it as a parameter, or set requires_grad_(False)"
             )
+        if isinstance(leaf, FakeTensor):
+            continue  # made in the step, and gone with it
         name = f"outside.{len(inputs.outside)}"
         inputs.outside[name] = leaf
         added.append(name)
     return added
+
+
+def stale_parameter(name: str) -> CaptureError:
+    """The loss holds a parameter of the model by itself, or what was made from it: its gradient would be lost."""
+    return CaptureError(
+        f"{user_line()}: the step reads {name!r} through a reference taken before it, not from the model: read it as "
+        "an attribute of the model inside the loss function"
+    )
 
 
 def _leaves(value: Tensor) -> Iterator[Tensor]:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lowtide.errors import CaptureError
 from lowtide.graph.batch_form import BatchForm, TensorLeaf
 from lowtide.optimizer.torch_optimizers import torch_class
-from lowtide.tracing.joint import Inputs
+from lowtide.tracing.joint import Inputs, stale_parameter
 from lowtide.tracing.loss import refuse_criterion
 from lowtide.tracing.recorder import foreign_random
 from lowtide.tracing.source import short, user_line
@@ -173,10 +173,7 @@ def refuse_stale_parameters(inputs: Inputs, constants: Sequence[Tensor]) -> None
     names = {id(tensor): name for name, tensor in (inputs.parameters | inputs.buffers).items()}
     for tensor in constants:
         if id(tensor) in names:
-            raise CaptureError(
-                f"the step reads {names[id(tensor)]!r} through a reference taken before it, not from the model: "
-                "read it as an attribute of the model inside the loss function"
-            )
+            raise stale_parameter(names[id(tensor)])
 
 
 def refuse_others_on_ranks(optimizer: Optimizer, trained: Mapping[str, Tensor], group: object) -> None:
