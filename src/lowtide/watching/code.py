@@ -34,6 +34,8 @@ class CodeFacts:
     """Globals that it may read or set."""
     asks: bool
     """May it ask for a name that is not there?"""
+    imports: Sequence[str]
+    """Modules that it imports, as the statements name them: `from .a import b` says "a"."""
     library: bool
     """An installed package's, not the user's own."""
     torch: bool
@@ -59,13 +61,17 @@ def facts_of(code: CodeType) -> CodeFacts | None:
             globals_.add(instruction.argval)
         elif instruction.opcode in dis.hasname:
             names.add(instruction.argval)
+    imports = {x.argval for x in instructions if x.opname == "IMPORT_NAME"}
+    if "globals" in globals_ and not library:
+        globals_ |= names
     made_up = not (names | globals_).isdisjoint(_DYNAMIC) or _asks_for_made_up_names(instructions)
     dynamic = made_up and not library
     return CodeFacts(
         tuple(sorted(names)),
         dynamic,
         tuple(sorted(globals_)),
-        not globals_.isdisjoint(_ASKS),
+        not globals_.isdisjoint(_ASKS) or (bool(code.co_exceptiontable) and not library),
+        tuple(sorted(imports)),
         library,
         file.startswith(_TORCH),
     )

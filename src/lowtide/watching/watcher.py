@@ -1,5 +1,6 @@
 """Sees which Python code a trace runs, and so which values of the user's it may have read and changed."""
 
+import builtins
 import functools
 import gc
 import inspect
@@ -52,7 +53,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _PASSED_OVER = (logging.Logger, functools.cached_property, property, staticmethod, classmethod)
 _DATA = {"collections", "types", "argparse", "configparser", "multiprocessing"}
 """Python's modules whose classes hold data and read it by methods of their own, which are not looked at."""
-_NO_NAMES = CodeFacts((), False, (), False, True, True)
+_NO_NAMES = CodeFacts((), False, (), False, (), True, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class Watcher:
                 self._facts[id(code)] = (code, facts)
                 if facts is not None and not facts.torch:
                     self._read_globals(frame.f_globals, facts.globals, code, facts)
+                    self._imported(frame.f_globals, code, facts)
             if facts is not None:
                 self._called(frame, code, facts)
         elif event == "return":
@@ -214,7 +216,7 @@ class Watcher:
         held: Globals | None = None
         for name in names:
             value = scope.get(name, MISSING)
-            if value is MISSING or name.startswith("__"):
+            if name.startswith("__") or (value is MISSING and (facts.library or hasattr(builtins, name))):
                 continue
             if isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType) and facts.library:
                 continue
@@ -226,6 +228,17 @@ class Watcher:
                     self._libraries.add(id(scope))
             held.note(name)
             self._reach(value, held.name(name), facts, code)
+
+    def _imported(self, scope: dict[str, Any], code: CodeType, facts: CodeFacts) -> None:
+        """What statements inside of `code` import, where that is there already."""
+        if facts.library:
+            return
+        for name in facts.imports:
+            package = scope.get("__package__") or ""
+            around = [package.rsplit(".", k)[0] for k in range(package.count(".") + 1)] if package else []
+            for found in (name, *(f"{outer}.{name}".rstrip(".") for outer in around)):
+                if found in sys.modules:
+                    self._reach(sys.modules[found], found, facts, code)
 
     def _cell(self, cell: CellType, path: str, facts: CodeFacts, code: CodeType | None) -> None:
         holder = self._hold(cell, path)
@@ -340,11 +353,13 @@ class Watcher:
             if owner is None:
                 continue
             found = True
-            if not is_library(owner.__module__) and not name.startswith("__"):
-                holder = self._hold(owner, owner.__qualname__)
+            if name.startswith("__"):
+                continue
+            for c in cls.__mro__[: cls.__mro__.index(owner) + 1]:  # each of them may come to have one of its own
+                holder = None if is_library(c.__module__) else self._hold(c, c.__qualname__)
                 if isinstance(holder, ClassAttributes):
                     holder.read.add(name)
-                    attribute = owner.__dict__[name]
+                    attribute = c.__dict__.get(name, MISSING)
                     if not isinstance(attribute, FunctionType):
                         self._reach(attribute, holder.name(name), facts, code)
         return found
