@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +114,43 @@ def test_a_larger_batch_is_planned_from_scaled_figures_or_measured(monkeypatch: 
 
 
 @pytest.mark.slow
-def test_it_is_planned_for_itself_once_that_pays() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_once_that_pays_it_is_measured_in_its_own_steps_and_planned(
+    fails: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     case = deep_convnet()
     ours, theirs = setting(case)
     step = lowtide.train_step(ours.model, ours.optimizer, case.batch, case.loss, "60%", time_limit=1, measure="before")
-    small = images(15, 12)
-    trains_as_eager(case, ours, theirs, step, [small, small])
-    assert step._newest.lost > 0
-    assert step.profile is None
-    step._forms.planning_seconds = step._newest.lost / 2
-    trains_as_eager(case, ours, theirs, step, [small, small])
-    assert step.profile is not None
-    assert not step._newest.taken_over
+    small, other = images(15, 12), images(14, 12)
+    with nothing_measured(monkeypatch):
+        trains_as_eager(case, ours, theirs, step, [small, small])
+        at_hand = step._newest
+        assert at_hand.lost > 0
+        step._forms.planning_seconds = at_hand.lost / 2
+        trains_as_eager(case, ours, theirs, step, [small, other, small])  # another shape comes between
+        assert step._newest.before is at_hand
+        assert step._newest.guess is not None
+        assert step.is_planned
+        assert step.profile is None  # asking for it, or for the plan, changes nothing
+        assert step.plan == at_hand.plans[0]
+        step.save_plan(tmp_path / "plan.json")
+        if fails:
+            monkeypatch.setattr("lowtide.training.making.plan_steps", cannot)
+        step._forms.planning_seconds = float("inf")
+        trains_as_eager(case, ours, theirs, step, [small] * 3)
+    if fails:
+        assert step._newest is at_hand
+        trains_as_eager(case, ours, theirs, step, [small])
+    else:
+        assert step.profile is not None
+        assert step.profile.runs == 2
+        assert not step._newest.taken_over
+    assert len(step._prepared) == 3
+
+
+def cannot(guess: Any, wanted: Any, *others: Any) -> Any:
+    """Plans for a byte."""
+    return pipeline.plan_steps(guess, replace(wanted, budget=1), *others)
 
 
 @pytest.mark.slow

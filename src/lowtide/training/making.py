@@ -27,7 +27,7 @@ from lowtide.tracing.loss import Loss
 from lowtide.tracing.refusals import refuse_arrays
 from lowtide.training.identity import identity, op_lines
 from lowtide.training.options import Options
-from lowtide.training.pipeline import Guess, StageTimes, guess_steps, plan_alike, plan_steps
+from lowtide.training.pipeline import Guess, StageTimes, guess_by, guess_steps, plan_alike, plan_steps
 from lowtide.training.planned import Planned, apply_plan, taken_over
 from lowtide.training.prepared import Prepared
 from lowtide.training.progress import Progress, in_notebook, progress_bar
@@ -124,15 +124,41 @@ class Forms:
         taken over, when these have cost as much as measuring and planning will take."""
         if prepared.guess is not None and prepared.guess.is_measured:
             return self.planned(prepared)
-        if not prepared.taken_over or midway or not self.ranks.any(prepared.lost > self.planning_seconds):
+        wants = prepared.taken_over and prepared.guess is None and not midway
+        if not wants or not self.ranks.any(prepared.lost > self.planning_seconds):
             return prepared
         log.info("this shape of batch is measured and planned for itself now: %s", "; ".join(prepared.form.lines))
+        measured_in_steps = None if prepared.exceeded else self._measured_in_steps(prepared, batch)
+        if measured_in_steps is not None:
+            return measured_in_steps
         try:
             return self._make(batch, None, alike=False)
-        except BudgetInfeasible as infeasible:  # what runs has been measured too, and it fits
-            log.info("the plan that was taken over stays: %s", infeasible)
-            prepared.lost = float("-inf")
-            return prepared
+        except BudgetInfeasible as infeasible:
+            return self._stays(prepared, infeasible)
+
+    def _measured_in_steps(self, prepared: Prepared, batch: Any) -> Prepared | None:
+        """`prepared` captured once more, with its own plan, by which the next steps are measured while they train. None
+        where runs of their own must do: with accumulation, with copies, on several ranks."""
+        if self.options.swap != "off" or not self.ranks.alone or set(prepared.steps) != {Micro.ONLY}:
+            return None
+        with self._bar() as bar:
+            bar.say("capture")
+            self.times = StageTimes()
+            traced, graphs = self._captured(batch, None)
+            self.times.note("capture", f"once more, for {'; '.join(traced.form.lines)}")
+            guess = guess_by(traced, graphs, batch, prepared.steps[Micro.ONLY], self._wanted)
+            if guess is None:
+                return None
+            now = optimizer_settings(self.optimizer, is_separable(self.optimizer))
+            found = Prepared.of(traced, now, guess.steps, prepared.source, taken_over=True, guess=guess)
+            found.before = prepared
+            return found
+
+    def _stays(self, prepared: Prepared, infeasible: BudgetInfeasible) -> Prepared:
+        """By what was measured no plan was found; but the one that was taken over has been measured too, and fits."""
+        log.info("the plan that was taken over stays: %s", infeasible)
+        prepared.lost = float("-inf")
+        return prepared
 
     def _refuse_midway(self, prepared: Prepared, why: Change | None, *, midway: bool) -> None:
         """Other gradients than in the micro-steps before: what eager does then depends on what came first."""
@@ -209,7 +235,12 @@ class Forms:
     def _put_in(self, prepared: Prepared, bar: Progress) -> Prepared:
         if prepared.guess is None:
             return prepared
-        done = self._planned(prepared, prepared.guess, bar)
+        try:
+            done = self._planned(prepared, prepared.guess, bar)
+        except BudgetInfeasible as infeasible:
+            if prepared.before is None:
+                raise
+            done = self._stays(prepared.before, infeasible)
         self.remembered = [done if p is prepared else p for p in self.remembered]
         if self.newest is prepared:
             self.newest = done
@@ -286,7 +317,7 @@ class Forms:
         if not alike:
             return None
         same = [
-            self._put_in(c, bar) if c.guess is not None and c.guess.measuring.steps else c
+            self._put_in(c, bar) if c.waits and c.guess is not None and c.guess.measuring.steps else c
             for c in self.remembered
             if c.optimizer == now and c.guards.settings == traced.guards.settings
         ]

@@ -110,6 +110,8 @@ class Guess:
     """The batch that it was captured with, until the first step has run."""
     over: bool = False
     """Was a step over the budget?"""
+    plan: StepPlan | None = None
+    """By which it runs, where that is one for training; None where it is only to measure with."""
 
     @property
     def can_train(self) -> bool:
@@ -121,8 +123,9 @@ class Guess:
     @property
     def steps(self) -> dict[Micro, Planned]:
         """What trains until the plan is made."""
-        captured = self.whole if self.through is None or self.signed is None else self.signed
-        return {Micro.ONLY: Planned(captured, self.through or self.whole, None)}
+        by_signs = self.through is not None and bool(self.through.signs)
+        captured = self.signed if by_signs and self.signed is not None else self.whole
+        return {Micro.ONLY: Planned(captured, self.through or self.whole, self.plan)}
 
     @property
     def may_stop_midway(self) -> bool:
@@ -147,7 +150,7 @@ class Guess:
         if peak > self.budget:
             self.over = True
             log.warning(
-                "step %d, by a provisional plan, took %s of %s: the plan is made before the next one",
+                "step %d, which was measured, took %s of %s: the plan is made before the next one",
                 *(self.measuring.steps, format_bytes(peak), format_bytes(self.budget)),
             )
 
@@ -178,6 +181,24 @@ def guess_steps(
     budget = parse_bytes(wanted.budget, whole=estimate(whole).step_peak_B)
     spent, measuring = 0.0 if through is None else seconds, Measuring(whole, through)
     return Guess(traced, graphs, whole, signed, through, budget, fits, spent, measuring, example)
+
+
+def guess_by(
+    traced: Traced, graphs: Mapping[Micro, StepGraph], example: Any, planned: Planned, wanted: Options
+) -> Guess | None:
+    """The step in `graphs` by the plan of `planned`, which has trained the same one so far: it stays inside the budget,
+    so it can be measured in steps of the training. None where it is another step, or several kinds of it."""
+    plan = planned.plan
+    if plan is None or not isinstance(wanted.budget, int) or set(graphs) != {Micro.ONLY}:
+        return None
+    whole = graphs[Micro.ONLY]
+    signed = _worthwhile_signs(traced, whole) if wanted.allowed.pack else None
+    variant = signed if plan.signs else whole
+    if variant is None or identity(variant) != plan.step:
+        return None
+    through = planned.graph if plan.rewritten else None
+    measuring = Measuring(whole, through)
+    return Guess(traced, graphs, whole, signed, through, wanted.budget, True, 0.0, measuring, example, plan=plan)
 
 
 def plan_steps(

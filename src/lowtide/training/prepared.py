@@ -42,6 +42,8 @@ class Prepared:
     calls: int = 0
     guess: Guess | None = None
     """What runs until the plans are made, while it is measured; None once they are."""
+    before: "Prepared | None" = None
+    """What has trained this form of batch by decisions that were taken over, and goes on if planning brings nothing."""
     layouts: defaultdict[Micro, Layout] = field(default_factory=lambda: defaultdict(Layout))
     """Where the tensors of each kind of step lie."""
 
@@ -65,6 +67,11 @@ class Prepared:
         """The same with its plans, made now."""
         world = self.form, self.guards, self.optimizer, self.numbers, self.gradients
         return Prepared(*world, _without_example(steps), source, taken_over, calls=self.calls)
+
+    @property
+    def waits(self) -> bool:
+        """Is there no plan yet?"""
+        return self.guess is not None and self.before is None
 
     @property
     def profile(self) -> Profile | None:

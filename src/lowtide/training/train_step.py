@@ -103,8 +103,9 @@ def train_step(
     the step (nothing is saved for backward), and a loss that is not equal raises EagerMismatch before anything moves;
     `sentinel` is False for never, or a number for every so many steps.
     A batch of another shape is captured when it comes. Where it runs the same ops, it takes over the decisions of a
-    plan at hand, if these fit by figures that are scaled to its shape; it is measured and planned for itself only when
-    that has cost as much as planning. `forms` is how many shapes and settings are remembered.
+    plan at hand, if these fit by figures that are scaled to its shape; only when that has cost as much as planning
+    takes is it measured, in its next steps, and planned for itself. `forms` is how many shapes and settings are
+    remembered.
     With `measure="training"` the call returns after the capture: the first three or four steps run by a provisional
     plan, op by op, and are measured; then the plan is made that trains from there on. An estimate can miss what a
     kernel takes, so these steps may be over the budget, which is logged, and a budget that cannot be met is told only
@@ -313,7 +314,7 @@ class TrainStep:
     @property
     def is_planned(self) -> bool:
         """Has the plan of the newest batch form been made? Else its first steps are being measured."""
-        return self._newest.guess is None
+        return not self._newest.waits
 
     @property
     def profile(self) -> Profile | None:
@@ -351,7 +352,7 @@ class TrainStep:
 
     def save_plan(self, path: str | Path) -> None:
         """Write the plans of all remembered forms of batch, for `train_step(..., plan=path)`."""
-        for prepared in self._prepared:
+        for prepared in [prepared for prepared in self._prepared if prepared.waits]:
             self._forms.planned(prepared)
         plans = {prepared.plans[0].step: prepared.plans for prepared in self._prepared if prepared.plans}
         if not plans:
@@ -400,7 +401,7 @@ class TrainStep:
     def __repr__(self) -> str:
         guess, plan = self._newest.guess, self._step.plan
         what = "no budget" if plan is None else told(plan)
-        if guess is not None:
+        if guess is not None and self._newest.waits:
             what = f"{guess.measuring.steps} of {guess.measuring.wanted} steps measured, then it is planned"
         micro = "" if self.options.accumulate == 1 else f", micro-step {self._done} of {self.options.accumulate}"
         count = len(self._prepared)
@@ -427,7 +428,7 @@ class TrainStep:
         return self._forms.newest
 
     def _plan_now(self) -> None:
-        if self._newest.guess is not None:
+        if self._newest.waits:
             self._forms.planned(self._newest)
 
     @property
