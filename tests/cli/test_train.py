@@ -145,7 +145,8 @@ def test_two_ranks_stay_inside_the_budget_and_are_equal(
     out = tmp_path / "out"
     assert run_main(monkeypatch, "train", *words, "--nproc", 2, "--parallel", way, "--out", out) == 0
     assert "2 ranks" in capsys.readouterr().out
-    assert {path.name for path in out.iterdir()} == {"training.json", "training-rank1.json", "memory.png", "plan.json"}
+    names = {"training.json", "training-rank1.json", "memory.png", "lanes.png", "plan.json"}
+    assert {path.name for path in out.iterdir()} == names
     runs = [TrainingRun.load(out / name) for name in ("training.json", "training-rank1.json")]
     assert [run.difference for run in runs] == [None, None]
     assert runs[0].steps[0].loss != runs[1].steps[0].loss

@@ -26,7 +26,7 @@ from lowtide.files import results
 from lowtide.pages.report.inputs import PLAN_NAME, RUN_NAME
 from lowtide.units import format_bytes, parse_bytes
 
-PNG_NAME = "memory.png"
+PNG_NAME, LANES_NAME = "memory.png", "lanes.png"
 
 Budget = Annotated[
     str | None,
@@ -89,7 +89,10 @@ def train(
     nproc: Ranks = None,
     parallel: Parallel = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help=f"Folder for {RUN_NAME}, {PNG_NAME} and {PLAN_NAME}.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help=f"Folder for {RUN_NAME}, {PNG_NAME} and {PLAN_NAME}; with --nproc {LANES_NAME} too."
+        ),
     ] = None,
     force: Force = False,
 ) -> None:
@@ -109,7 +112,7 @@ def train(
     planned = budget is not None or plan is not None
     if planned and out is not None:
         need("reports", f"the picture {PNG_NAME} of --out")
-    written = (RUN_NAME, PNG_NAME, PLAN_NAME)
+    written: tuple[str, ...] = (RUN_NAME, PNG_NAME, PLAN_NAME, *((LANES_NAME,) if nproc else ()))
     others = tuple(rank_name(rank) for rank in range(1, nproc or 1))
     names = (*(written if planned else written[:1]), *others)
     console = wide_console()

@@ -1,5 +1,6 @@
 """The loop of `lowtide train`: a line per step, and eager training beside it where wanted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import isfinite
@@ -119,9 +120,10 @@ def train_loop(
 
 
 def write_results(
-    run: TrainingRun, step: TrainStep, folder: Path | None, names: tuple[str, str, str], save_plan: Path | None
+    run: TrainingRun, step: TrainStep, folder: Path | None, names: Sequence[str], save_plan: Path | None
 ) -> None:
-    """The plan where it was asked for; into `folder` the run and, of a planned one, picture and plan, by `names`."""
+    """The plan where it was asked for; into `folder` the run and, of a planned one, picture and plan, by `names`; of
+    several ranks a picture of the lanes too."""
     if save_plan is not None:
         step.save_plan(save_plan)
     if folder is None:
@@ -132,6 +134,12 @@ def write_results(
 
         draw_step_memory(step.plan, run.model, folder / names[1])
         step.save_plan(folder / names[2])
+        for lanes in names[3:]:
+            from lowtide.kernels.collectives import COLLECTIVES
+            from lowtide.reporting.step_lanes import draw_lanes
+
+            collectives = {op.captured_name for op in step.graph.ops if op.node.target in COLLECTIVES}
+            draw_lanes(step.plan, collectives, run.model, folder / lanes)
 
 
 class _Loop:

@@ -28,12 +28,12 @@ class Shared:
     way: Way
     advice: str
     folder: Path | None
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
     save_plan: Path | None
 
 
 def train_on_ranks(world: int, shared: Shared) -> list[TrainingRun]:
-    """Train on that many ranks; the run of each. The first writes plan and picture."""
+    """Train on that many ranks; the run of each. The first writes plan and pictures."""
     with Launched(world, _train, shared) as ranks:
         return ranks.answers()
 

@@ -1,7 +1,8 @@
 """Collectives as ops of a graph: parameters gathered from their shards, gradients reduced over the ranks.
 
-Each is over when it returns. They sum and divide as DDP and FSDP2 do, in buffers laid out as theirs, through the same
-calls of torch.distributed: so the last bit is the same. The process group is named by its name.
+An op is over when it returns; its start alone returns at once, and `finish` waits for what it began. They sum and
+divide as DDP and FSDP2 do, in buffers laid out as theirs, through the same calls of torch.distributed: so the last bit
+is the same. The process group is named by its name.
 """
 
 import logging
@@ -29,21 +30,51 @@ _library.define(
 )
 
 
-def with_all(group: str, run: Callable[[Any], object], buffers: Sequence[Tensor] = ()) -> None:
-    """A call of torch.distributed on the group of that name; where a peer is gone, that is what the error says.
-
-    Threads of gloo hold the `buffers` for a moment after the call; they are free when this returns.
-    """
-    before = [_holders(buffer) for buffer in buffers]
+def with_all(group: str, run: Callable[[Any], object]) -> None:
+    """A call of torch.distributed on the group of that name; where a peer is gone, that is what the error says."""
     try:
         run(_resolve_process_group(GroupName(group)))
     except RuntimeError as error:
         raise PeerLost(str(error)) from error
-    end = time.monotonic() + 0.1
-    while any(_holders(b) > n for b, n in zip(buffers, before, strict=True)) and time.monotonic() < end:
-        time.sleep(0)
-    if time.monotonic() >= end:
-        log.warning("threads of the group still hold a buffer: the next peak may count it")
+
+
+class Flight:
+    """A collective that was started: all ranks start them in one order, as all run one program."""
+
+    def __init__(
+        self, group: str, run: Callable[[Any], Any], buffers: Sequence[Tensor], land: Callable[[], Any]
+    ) -> None:
+        """`run` starts it on the group of that name and returns its work; `land` makes the result of the `buffers`."""
+        self._held = [(buffer, _holders(buffer)) for buffer in buffers]
+        self._land: Callable[[], Any] | None = land
+        self._work: Any = None
+
+        def start(found: Any) -> None:
+            self._work = run(found)
+
+        with_all(group, start)
+
+    def wait(self) -> None:
+        """Until it is over."""
+        try:
+            self._work.wait()
+        except RuntimeError as error:
+            raise PeerLost(str(error)) from error
+
+    def finish(self) -> Any:
+        """Wait for it; its result. Threads of gloo hold the buffers for a moment after it, and are waited for too."""
+        land, self._land = self._land, None
+        assert land is not None, "a collective is finished once"
+        self.wait()
+        self._work = None
+        held, self._held = self._held, []
+        end = time.monotonic() + 0.1
+        while any(_holders(b) > n for b, n in held) and time.monotonic() < end:
+            time.sleep(0)
+        if time.monotonic() >= end:
+            log.warning("threads of the group still hold a buffer: the next peak may count it")
+        del held
+        return land()
 
 
 def _holders(buffer: Tensor) -> int:
@@ -57,9 +88,9 @@ def shard_rows(rows: int, world: int) -> int:
     return -(-rows // world)
 
 
-def _gather(
+def start_gather(
     shards: Sequence[Tensor], rows: Sequence[int], world: int, group: str, *, dtype: torch.dtype
-) -> list[Tensor]:
+) -> Flight:
     each = [shard_rows(n, world) * prod(shard.shape[1:]) for n, shard in zip(rows, shards, strict=True)]
     places = [0, *accumulate(each)]
     buffer = torch.empty((world, places[-1]), dtype=dtype, device=shards[0].device)
@@ -67,14 +98,29 @@ def _gather(
     mine = torch.zeros((places[-1],), dtype=dtype, device=shards[0].device)
     for shard, place in zip(shards, places, strict=False):
         mine[place : place + shard.numel()].copy_(shard.reshape(-1))
-    with_all(group, lambda found: distributed.all_gather_single(flat, mine, group=found), (flat, mine))
-    made = _gather_fake(shards, rows, world, group, dtype=dtype)
-    for full, place, size in zip(made, places, each, strict=False):
-        whole = full.view(-1)
-        for rank in range(world):
-            some = whole[rank * size : (rank + 1) * size]
-            some.copy_(buffer[rank, place : place + len(some)])
-    return made
+    forms = [((n, *shard.shape[1:]), shard.new_empty) for n, shard in zip(rows, shards, strict=True)]
+
+    def land() -> list[Tensor]:
+        made = [new_empty(size, dtype=dtype) for size, new_empty in forms]
+        for full, place, size in zip(made, places, each, strict=False):
+            whole = full.view(-1)
+            for rank in range(world):
+                some = whole[rank * size : (rank + 1) * size]
+                some.copy_(buffer[rank, place : place + len(some)])
+        return made
+
+    return Flight(
+        group,
+        lambda found: distributed.all_gather_single(flat, mine, group=found, async_op=True),
+        (flat, mine),
+        land,
+    )
+
+
+def _gather(
+    shards: Sequence[Tensor], rows: Sequence[int], world: int, group: str, *, dtype: torch.dtype
+) -> list[Tensor]:
+    return list(start_gather(shards, rows, world, group, dtype=dtype).finish())
 
 
 def _gather_fake(
@@ -83,20 +129,63 @@ def _gather_fake(
     return [s.new_empty((n, *s.shape[1:]), dtype=dtype) for n, s in zip(rows, shards, strict=True)]
 
 
-def _all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
-    """The mean, bucket and factor as DDP has them."""
+def start_all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Flight:
+    """The mean, bucket and factor as DDP has them; the gradients have been read when it returns."""
     flat = _all_reduce_fake(gradients, world, group)
     place = 0
     for gradient in gradients:
         view = flat.as_strided(gradient.shape, gradient.stride(), place)
         torch.mul(gradient, 1.0 / world, out=view)
         place += gradient.numel()
-    with_all(group, lambda found: distributed.all_reduce(flat, group=found))
-    return flat
+    return Flight(group, lambda found: distributed.all_reduce(flat, group=found, async_op=True), (flat,), lambda: flat)
+
+
+def _all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+    reduced: Tensor = start_all_reduce(gradients, world, group).finish()
+    return reduced
 
 
 def _all_reduce_fake(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
     return gradients[0].new_empty((sum(gradient.numel() for gradient in gradients),))
+
+
+def start_reduce_scatter(
+    gradients: Sequence[Tensor],
+    world: int,
+    group: str,
+    *,
+    by: torch.dtype,
+    dtype: torch.dtype,
+    replicas: str | None = None,
+) -> Flight:
+    """The mean, summed in `by`, buffers and factors as FSDP2 has them; of each gradient the padded shard.
+
+    With `replicas`, a group of those who hold the same shards, over these too, when the first sum is there.
+    """
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _div_if_needed, _get_gradient_divide_factors
+
+    device = gradients[0].device
+    count = _reduce_scatter_fake(gradients, world, group, by=by, dtype=dtype).numel()
+    given = torch.empty((world, count), dtype=by, device=device)
+    torch._chunk_cat(list(gradients), dim=0, num_chunks=world, out=given)
+    out = torch.empty((count,), dtype=by, device=device)
+    others = None if replicas is None else _resolve_process_group(GroupName(replicas))
+    own = _resolve_process_group(GroupName(group))
+    before, after, how, how_others = _get_gradient_divide_factors(own, others, by, device.type)
+    _div_if_needed(given, before)
+
+    def land() -> Tensor:
+        if others is not None:
+            with_all(str(replicas), lambda found: distributed.all_reduce(out, op=how_others, group=found))
+        _div_if_needed(out, after)
+        return out.to(dtype)
+
+    return Flight(
+        group,
+        lambda found: distributed.reduce_scatter_single(out, given.view(-1), op=how, group=found, async_op=True),
+        (given, out),
+        land,
+    )
 
 
 def _reduce_scatter(
@@ -108,29 +197,8 @@ def _reduce_scatter(
     dtype: torch.dtype,
     replicas: str | None = None,
 ) -> Tensor:
-    """The mean, summed in `by`, buffers and factors as FSDP2 has them; of each gradient the padded shard.
-
-    With `replicas`, a group of those who hold the same shards, over these too.
-    """
-    from torch.distributed.fsdp._fully_shard._fsdp_collectives import _div_if_needed, _get_gradient_divide_factors
-
-    device = gradients[0].device
-    count = _reduce_scatter_fake(gradients, world, group, by=by, dtype=dtype).numel()
-    given = torch.empty((world, count), dtype=by, device=device)
-    torch._chunk_cat(list(gradients), dim=0, num_chunks=world, out=given)
-    out = torch.empty((count,), dtype=by, device=device)
-
-    def run(found: Any) -> None:
-        others = None if replicas is None else _resolve_process_group(GroupName(replicas))
-        before, after, how, how_others = _get_gradient_divide_factors(found, others, by, device.type)
-        _div_if_needed(given, before)
-        distributed.reduce_scatter_single(out, given.view(-1), op=how, group=found)
-        if others is not None:
-            distributed.all_reduce(out, op=how_others, group=others)
-        _div_if_needed(out, after)
-
-    with_all(group, run, (given, out))
-    return out.to(dtype)
+    started = start_reduce_scatter(gradients, world, group, by=by, dtype=dtype, replicas=replicas)
+    return torch.as_tensor(started.finish())
 
 
 def _reduce_scatter_fake(
@@ -146,16 +214,22 @@ def _reduce_scatter_fake(
     return gradients[0].new_empty((sum(sizes),), dtype=dtype)
 
 
-def all_reduce_total(parameters: Sequence[Tensor], gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+def start_all_reduce_total(parameters: Sequence[Tensor], gradients: Sequence[Tensor], world: int, group: str) -> Flight:
     """`all_reduce` of what several micro-steps add up to: the earlier ones are in `.grad` of the parameters, which is
     empty afterwards."""
     totals = []
     for parameter, gradient in zip(parameters, gradients, strict=True):
         totals.append(gradient if parameter.grad is None else parameter.grad.add_(gradient))
-    flat = _all_reduce(totals, world, group)
+    started = start_all_reduce(totals, world, group)
     for parameter in parameters:
         parameter.grad = None
-    return flat
+    return started
+
+
+def all_reduce_total(parameters: Sequence[Tensor], gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
+    """The same, over when it returns."""
+    reduced: Tensor = start_all_reduce_total(parameters, gradients, world, group).finish()
+    return reduced
 
 
 _library.impl("gather", _gather, "CompositeExplicitAutograd")
@@ -169,3 +243,15 @@ gather: OpOverload = torch.ops.lowtide.gather.default
 all_reduce: OpOverload = torch.ops.lowtide.all_reduce.default
 reduce_scatter: OpOverload = torch.ops.lowtide.reduce_scatter.default
 COLLECTIVES = (gather, all_reduce, reduce_scatter, all_reduce_total)
+STARTS: dict[Any, Callable[..., Flight]] = {
+    gather: start_gather,
+    all_reduce: start_all_reduce,
+    reduce_scatter: start_reduce_scatter,
+    all_reduce_total: start_all_reduce_total,
+}
+"""What starts each of them."""
+
+
+def finish_collective(started: Flight) -> Any:
+    """What the collective that was `started` makes, when it is there."""
+    return started.finish()

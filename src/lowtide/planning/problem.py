@@ -42,7 +42,7 @@ class Op:
     optional: bool = False
     """No part of the program: a schedule may use it anywhere, or never."""
     lane: str = COMPUTE
-    """Ops of another lane than `compute` overlap with it."""
+    """Ops of another lane than `compute` overlap with it; in the program these are collectives under way."""
     reuses: int | None = None
     """A storage it reads whose bytes its output takes over where nothing reads that instance after it."""
 
@@ -174,8 +174,6 @@ def _verify_numbers(problem: Problem) -> None:
         check_bytes(op.workspace, f"the workspace of {label}")
         if not op.lane:
             raise ProblemError(f"the lane of {label} has no name")
-        if op.lane != COMPUTE and not op.optional:
-            raise ProblemError(f"{label} stands on the lane {shown(op.lane)}: ops of the program belong to compute")
         if op.lane != COMPUTE and (op.workspace or op.reuses is not None):
             raise ProblemError(
                 f"{label} stands on the lane {shown(op.lane)}: it can neither have workspace nor reuse bytes"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lowtide.errors import InputError
+from lowtide.errors import InputError, shown
 from lowtide.files import write_text
 from lowtide.planning.problem import COMPUTE, Op, Problem, ProblemError, Storage
 from lowtide.planning.reading import (
@@ -29,6 +29,12 @@ def load_problem(path: Path) -> Problem:
     try:
         problem = _parse(content, extended=expect_format(content, FORMATS) == FORMATS[1])
         problem.verify()
+        for o in problem.program:
+            if problem.ops[o].lane != COMPUTE:
+                lane = shown(problem.ops[o].lane)
+                raise ProblemError(
+                    f"{problem.op_label(o)} stands on the lane {lane}: ops of a program to be planned belong to compute"
+                )
     except InputError as error:
         raise ProblemError(f"{path} is no problem that can be planned: {error}") from None
     return problem

@@ -3,7 +3,7 @@
 Neither changes what is computed, and both leave compute the most time before it has to wait.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from lowtide.planning.lanes import clock
@@ -88,23 +88,43 @@ def _if_copies_took_no_time(problem: Problem, order: Sequence[int]) -> tuple[lis
 
 def fetched_early(problem: Problem, order: Sequence[int], swaps: Sequence[Swap], budget: int) -> tuple[int, ...]:
     """Prefetches move forward until they are over in good time, as far as the bytes and the prefetch before allow."""
+    back = {swap.prefetch: problem.sizes[swap.storage] for swap in swaps}
+    return started_early(problem, order, back, budget, {swap.prefetch: swap.release for swap in swaps})
+
+
+def started_early(
+    problem: Problem,
+    order: Sequence[int],
+    sizes: Mapping[int, int],
+    budget: int,
+    behind: Mapping[int, int] | None = None,
+) -> tuple[int, ...]:
+    """Ops of other lanes, each of which takes the bytes that `sizes` says, move forward until they are over in good
+    time, as far as the bytes, the one before, and the op that each must stay `behind` allow."""
     current = list(order)
     ran = clock(problem, current)
     starts, live = list(ran.starts), list(simulate(problem, current).live)
-    back = {swap.prefetch: swap for swap in swaps}
-    steps = [step for step, o in enumerate(current) if o in back]
+    steps = [step for step, o in enumerate(current) if o in sizes]
     latest = ran.time
     wanted: dict[int, float] = {}
     for step in reversed(steps):
-        s = back[current[step]].storage
-        need = next((k for k in range(step + 1, len(current)) if s in problem.reads[current[k]]), len(current) - 1)
-        latest = min(latest, starts[need]) - problem.times[current[step]]
-        wanted[step] = latest - (EARLY - 1) * problem.times[current[step]]
+        o = current[step]
+        made = set(problem.writes[o])
+        need = next(
+            (k for k in range(step + 1, len(current)) if not made.isdisjoint(problem.reads[current[k]])),
+            len(current) - 1,
+        )
+        latest = min(latest, starts[need] - ran.waits[need]) - problem.times[o]
+        wanted[step] = latest - (EARLY - 1) * problem.times[o]
     bound = 0
     for step in steps:
-        swap = back[current[step]]
-        size, to = problem.sizes[swap.storage], step
-        floor = max(bound, 1 + max(k for k in range(step) if current[k] == swap.release))
+        o = current[step]
+        made, stays = set(problem.writes[o]), None if behind is None else behind[o]
+        size, to = sizes[o], step
+        floor = next(
+            (k for k in range(step, bound, -1) if current[k - 1] == stays or made & set(problem.reads[current[k - 1]])),
+            bound,
+        )
         while to > floor and starts[to] > wanted[step] and live[to - 1] + size <= budget:
             to -= 1
         if to < step:

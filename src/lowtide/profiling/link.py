@@ -1,10 +1,11 @@
 """Collectives timed apart from the step: a few sizes on the real group, all ranks starting together.
 
 Inside of a step a collective also takes as long as the slowest rank lets the others wait, now here, now there.
-A plan wants the time of the link alone.
+A plan wants the time of the link alone, what of it is compute's before and behind the flight, and what the flight takes
+from compute: gloo sums on the cores that compute uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from statistics import median
@@ -13,37 +14,49 @@ from typing import Any
 import torch
 
 from lowtide.device.clock import clock_for
+from lowtide.device.swap.measure import compute_of_a_while
 from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
-from lowtide.kernels.collectives import COLLECTIVES, all_reduce, all_reduce_total, gather, shard_rows
+from lowtide.kernels.collectives import COLLECTIVES, STARTS, all_reduce, all_reduce_total, gather, shard_rows
+from lowtide.kernels.collectives import Flight as InFlight
 from lowtide.kernels.dispatch import below_autograd
 from lowtide.parallel.ranks import Ranks
+from lowtide.planning.flights import Flight
+from lowtide.profiling.beside import Links
 from lowtide.records.profile import Profile
 from lowtide.records.transfer import between
 
 RUNS = 3
 """Of each size, of which the median counts; one more comes before."""
+MOST_AT_ONCE = 4
+"""Collectives beside the compute that is measured: each holds buffers."""
 SMALLEST, APART = 4096, 16
 """Elements of the smallest size, and how many times larger the next one is, up to the largest that the step has."""
 
 
-def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> Profile:
+def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> tuple[Profile, Links]:
     """`profile`, which is of `graph` and the same on all `ranks`, with the times of collectives read off a table that
-    is measured here; the slowest rank counts."""
+    is measured here, and how they divide; the slowest rank counts."""
     if ranks.alone:
-        return profile
+        return profile, {}
     kinds: dict[tuple[Any, ...], list[Op]] = {}
     for op in graph.ops:
         if op.node.target in COLLECTIVES:
             kinds.setdefault(_kind(op), []).append(op)
     found: dict[str, float] = {}
+    links: dict[str, Flight] = {}
     with below_autograd():
         for ops in kinds.values():
             sizes = _sizes(max(_elements(op) for op in ops))
-            times = ranks.largest([_measured(ops[0], size, graph.device, ranks) for size in sizes])
-            found |= {op.node.name: between(sizes, times, _elements(op)) for op in ops}
+            measured = [ranks.largest(_measured(ops[0], size, graph.device, ranks)) for size in sizes]
+            (drag,) = ranks.largest([_drag(ops[0], sizes[-1], graph.device, ranks)])
+            for op in ops:
+                parts = (between(sizes, times, _elements(op)) for times in zip(*measured, strict=True))
+                start, flight, wait = parts
+                found[op.node.name] = start + flight + wait
+                links[op.node.name] = Flight(start, wait, drag * flight)
     records = (replace(record, runtime_ms=found.get(record.name, record.runtime_ms)) for record in profile.ops)
-    return replace(profile, ops=tuple(records))
+    return replace(profile, ops=tuple(records)), links
 
 
 def _kind(op: Op) -> tuple[Any, ...]:
@@ -81,16 +94,54 @@ def _sizes(largest: int) -> list[int]:
     return [*([SMALLEST] if found[-1] > SMALLEST else []), *reversed(found)]
 
 
-def _measured(op: Op, size: int, device: torch.device, ranks: Ranks) -> float:
-    """Milliseconds of a collective as `op`, of `size` elements."""
+def _measured(op: Op, size: int, device: torch.device, ranks: Ranks) -> tuple[float, ...]:
+    """Milliseconds of a collective as `op`, of `size` elements: until it is under way, then until there is nothing to
+    wait for, and of what is done then."""
+    clock, times = clock_for(device), []
+    for _ in range(RUNS + 1):
+        started, parts = _starter(op, size, device, ranks), []
+        clock.start()
+        flight = started()
+        parts.append(clock.stop())
+        clock.start()
+        flight.wait()
+        parts.append(clock.stop())
+        clock.start()
+        flight.finish()
+        times.append((*parts, clock.stop()))
+    return tuple(median(part) for part in zip(*times[1:], strict=True))
+
+
+def _starter(op: Op, size: int, device: torch.device, ranks: Ranks) -> Callable[[], InFlight]:
+    """What starts a collective as `op`, of `size` elements, when all ranks are here."""
     given, others = _arguments(op)
     sent = [torch.zeros((size,), dtype=given[0].meta["val"].dtype, device=device)]
     target: Any = all_reduce if op.node.target is all_reduce_total else op.node.target
     rows = ([size * others[0]],) if target is gather else ()
-    clock, times = clock_for(device), []
-    for _ in range(RUNS + 1):
-        ranks.any(False)  # all are here
+    ranks.any(False)
+    return lambda: STARTS[target](sent, *rows, *others, **op.node.kwargs)
+
+
+def _drag(op: Op, size: int, device: torch.device, ranks: Ranks) -> float:
+    """Of a collective's time under way the share that compute beside it loses; alone and beside it in turn, on all
+    ranks at once, for about as long as compute takes."""
+    work, clock = compute_of_a_while(device), clock_for(device)
+    work()
+    lost, spent = [], []
+    for _ in range(RUNS):
+        ranks.any(False)
         clock.start()
-        target(sent, *rows, *others, **op.node.kwargs)
-        times.append(clock.stop())
-    return median(times[1:])
+        work()
+        alone = clock.stop()
+        under_way = sum(_measured(op, size, device, ranks)[1:2])
+        count = int(min(MOST_AT_ONCE, max(1.0, ranks.largest([alone / max(under_way, 1e-3)])[0])))
+        start = _starter(op, size, device, ranks)
+        clock.start()
+        flights = [start() for _ in range(count)]
+        work()
+        beside = clock.stop()
+        for flight in flights:
+            flight.finish()
+        lost.append(max(0.0, beside - alone))
+        spent.append(count * under_way)
+    return sum(lost) / sum(spent) if sum(spent) else 0.0

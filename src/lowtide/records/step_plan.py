@@ -76,6 +76,12 @@ class Act(StrEnum):
     OFFLOAD = "offload"
     RELEASE = "release"
     PREFETCH = "prefetch"
+    START = "start"
+    """Of a collective, which goes on beside compute."""
+    WAIT = "wait"
+    """For it: what it makes is there."""
+    BESIDE = "beside"
+    """Nothing: what a collective takes in the meantime, of its lane or from compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Action:
 
     act: Act
     ranks: tuple[int, ...]
-    """The op of the graph that runs, or the updates that run together."""
+    """The op of the graph that runs, starts or is waited for, or the updates that run together."""
     storage: int | None
     """Of packing and swapping: the storage whose value it is."""
     module: str

@@ -26,6 +26,8 @@ class Purpose(StrEnum):
     PREFETCH = "prefetch"
     ARRIVE = "arrive"
     """Waits for the copy back."""
+    START = "start"
+    """Starts a collective, which an op of the program waits for."""
 
 
 class Role(StrEnum):

@@ -13,7 +13,7 @@ from lowtide.reporting.step_memory import as_captured
 from lowtide.reporting.step_view import PROGRAM, UPDATE, Layer, Run, StepView
 from lowtide.reporting.style import ROLE_COLOURS, ROLE_WORDS, WORKSPACE_COLOUR
 
-RECOMPUTE, SWAP = "recompute", "swap"
+RECOMPUTE, SWAP, COLLECTIVE = "recompute", "swap", "collective"
 _HOW = "predicted by the simulator from measured op times and bytes"
 _ALWAYS, _AGAIN, _PACKED, _WORKSPACE = "always there", "activations, made again", "activations, packed", "workspace"
 _COLOURS = {
@@ -44,15 +44,18 @@ def unplanned_view(plan: StepPlan, profile: Profile | None) -> StepView:
     problem = as_captured(plan)
     names = [problem.ops[o].name for o in problem.program]
     acts = {op.name: action.act for op, action in zip(plan.problem.ops, plan.actions, strict=True)}
-    kinds = [UPDATE if acts[name] == "update" else PROGRAM for name in names]
+    words = {"update": UPDATE, "start": COLLECTIVE, "beside": COLLECTIVE}
+    kinds = [words.get(acts[name], PROGRAM) for name in names]
     return _view("as captured", plan, profile, problem, problem.program, names, kinds)
 
 
 def _kind(plan: StepPlan, o: int, *, again: bool) -> str:
     """What a run of op `o` is there for."""
     act = plan.actions[o].act
-    if act == "run":
+    if act in ("run", "wait"):
         return RECOMPUTE if again else PROGRAM
+    if act in ("start", "beside"):
+        return COLLECTIVE
     return SWAP if act in ("offload", "release", "prefetch") else act
 
 

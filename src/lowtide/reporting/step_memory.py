@@ -19,6 +19,7 @@ from lowtide.units import format_bytes
 
 _RESIDENT, _BEFORE, _AFTER = "#C4C4C4", "#0072B2", "#009E73"
 _RECOMPUTE, _PACK, _SWAP = "#D55E00", "#CC79A7", "#8A5CC2"
+_PARTS = {"start": 0, "beside": 1, "wait": 2}
 _COLOURS = {"pack": _PACK, "unpack": _PACK, "offload": _SWAP, "prefetch": _SWAP}
 
 
@@ -48,11 +49,18 @@ def draw_step_memory(plan: StepPlan, name: str, path: Path) -> None:
 
 
 def as_captured(plan: StepPlan) -> Problem:
-    """The planned problem with the parameters moving at the end, as in the captured step."""
-    ops = sorted(
-        range(len(plan.actions)), key=lambda o: (plan.problem.ops[o].optional, plan.actions[o].act == "update")
-    )
-    return replace(plan.problem, ops=tuple(plan.problem.ops[o] for o in ops))
+    """The planned problem with the parameters moving at the end, and collectives waited for at once, as in the captured
+    step: a reduction stands where it starts, a gather where it is waited for."""
+    ops, actions = plan.problem.ops, plan.actions
+    starts = {actions[o].ranks: o for o, op in enumerate(ops) if actions[o].act == "start" and op.lane == COMPUTE}
+    waits = {actions[o].ranks: o for o in range(len(ops)) if actions[o].act == "wait"}
+
+    def place(o: int) -> tuple[bool, bool, int, int]:
+        own = starts.get(actions[o].ranks, waits.get(actions[o].ranks, o)) if actions[o].act in _PARTS else o
+        return ops[o].optional, actions[o].act == "update", own, _PARTS.get(actions[o].act, 0)
+
+    in_order = sorted(range(len(ops)), key=place)
+    return replace(plan.problem, ops=tuple(ops[o] for o in in_order))
 
 
 def _curve(

@@ -24,7 +24,7 @@ class Run:
     phase: str
     """Empty where only the plan is known, and of ops that a plan put there."""
     kind: str
-    """`program`, `update`, `recompute`, `pack`, `unpack` or `swap`."""
+    """`program`, `update`, `recompute`, `pack`, `unpack`, `swap`, or `collective` under way."""
     lane: str
     start_ms: float
     ms: float

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import Packing, Swapping
+from lowtide.kernels.collectives import STARTS, finish_collective
 from lowtide.kernels.effects import repeated_arguments
 from lowtide.kernels.replay import generator_bytes, generator_state, replay_form
 from lowtide.kernels.swap import SWAP_OPS, arrive, offload, prefetch, release
@@ -32,6 +33,12 @@ def rewrite(graph: StepGraph, actions: Sequence[Action], order: Sequence[int]) -
         match action.act:
             case Act.RUN:
                 writer.run(graph.ops[action.ranks[0]])
+            case Act.START:
+                writer.start(graph.ops[action.ranks[0]])
+            case Act.WAIT:
+                writer.wait(graph.ops[action.ranks[0]])
+            case Act.BESIDE:
+                continue
             case Act.UPDATE:
                 writer.update([graph.ops[rank] for rank in action.ranks])
             case Act.PACK:
@@ -83,6 +90,8 @@ class _Writer:
     """For each old storage its newest value off the device."""
     coming: dict[int, tuple[Op, fx.Node]] = field(default_factory=dict)
     """For each new storage that nothing has waited for yet, what fills it."""
+    started: dict[int, tuple[fx.Node, int]] = field(default_factory=dict)
+    """For each collective of the old graph what stands for it while it is under way."""
 
     def __post_init__(self) -> None:
         self.newest = [-1] * len(self.graph.storages)
@@ -122,6 +131,29 @@ class _Writer:
         for old, new in zip(op.makes, made, strict=True):
             self.newest[old] = new
         self._emit(op, target, given, options, tuple(reads), Purpose.RECOMPUTE if again else Purpose.PROGRAM)
+        self.ran.setdefault(op.rank, len(self.ops) - 1)
+
+    def start(self, op: Op) -> None:
+        """A collective goes its way."""
+        self._wait(op.reads)
+        given, options = self._map((op.node.args, dict(op.node.kwargs)))
+        name = f"under_way_{op.node.name}"
+        size = sum(self.graph.storages[s].bytes for s in op.makes)
+        storage = self._storage(Storage(0, name, size, Role.OTHER, False, None))
+        node = self._node(STARTS[op.node.target], given, options, name)
+        node.meta = {RUN: op.name}
+        self.started[op.rank] = (node, storage)
+        made = TensorMade(node.name, (size,), "uint8", storage, Role.OTHER)
+        reads = tuple(dict.fromkeys(self.newest[s] for s in op.reads))
+        self._add(op, node, (), (made,), reads, (storage,), Purpose.START)
+
+    def wait(self, op: Op) -> None:
+        """It is there."""
+        node, storage = self.started.pop(op.rank)
+        for s in op.makes:
+            self.newest[s] = self._storage(self.graph.storages[s])
+        purpose = Purpose.RECOMPUTE if op.rank in self.ran else Purpose.PROGRAM
+        self._emit(op, finish_collective, (node,), {}, (storage,), purpose)
         self.ran.setdefault(op.rank, len(self.ops) - 1)
 
     def update(self, updates: Sequence[Op]) -> None:
@@ -309,7 +341,8 @@ class _Writer:
 
 def _name_of(node: fx.Node, op: Op) -> str:
     """What an op calls, for people: of a swap its own name, of anything else in Python the old op's."""
-    return f"lowtide.{node.target.__name__}" if node.target in SWAP_OPS else op.op
+    target: Any = node.target
+    return f"lowtide.{target.__name__}" if target in SWAP_OPS or target in STARTS.values() else op.op
 
 
 def _with_overwriting(ops: Sequence[Op], storages: Sequence[Storage], graph: StepGraph, results: Any) -> tuple[Op, ...]:

@@ -14,7 +14,7 @@ from lowtide.errors import RewriteError
 from lowtide.graph.ops import Op
 from lowtide.graph.program import deaths
 from lowtide.graph.step_graph import StepGraph
-from lowtide.kernels import swap
+from lowtide.kernels import collectives, swap
 from lowtide.kernels.effects import repeated_arguments
 from lowtide.kernels.replay import generator_state, replay_form
 from lowtide.optimizer.update import update
@@ -49,6 +49,8 @@ class _Walk:
         """Values that are being copied out, and what stands for them off the device."""
         self.coming: set[int] = set()
         """Storages that are being copied into."""
+        self.under_way: dict[str, str] = {}
+        """What stands for a collective that was started, and its op."""
         self.crossed = 0
         """How often the boundary between the halves has been passed."""
 
@@ -70,6 +72,10 @@ class _Walk:
             raise RewriteError(f"effects must happen once each: {sorted(set(once) ^ set(self.done))[:3]} did not")
         if self.leaving or self.coming:
             raise RewriteError(f"copies are under way at the end of the rewritten step: {sorted(self.leaving)[:3]}")
+        if self.under_way:
+            raise RewriteError(
+                f"collectives are under way at the end of the rewritten step: {sorted(self.under_way)[:3]}"
+            )
         if self.crossed != (self.old.boundary is not None):
             raise RewriteError("the rewritten step does not pass the boundary between its halves once")
         if self.drawn != [op.name for op in self.old.ops if op.is_random]:
@@ -98,6 +104,8 @@ class _Walk:
                 self._made(op, op.node, ("state", self.pending_state))
             case Purpose.OFFLOAD | Purpose.RELEASE | Purpose.PREFETCH | Purpose.ARRIVE:
                 self._swap(op)
+            case Purpose.START:
+                self._start(op)
             case Purpose.PROGRAM | Purpose.RECOMPUTE:
                 self._run(op)
 
@@ -130,8 +138,34 @@ class _Walk:
             case _:
                 raise self._wrong(op, f"calls {op.node.target} to swap a value")
 
+    def _start(self, op: Op) -> None:
+        """A collective of the old graph, which is waited for once."""
+        original = self._original(op)
+        if collectives.STARTS.get(original.node.target) is not op.node.target:
+            raise self._wrong(op, f"calls {op.node.target} to start {original.node.target}")
+        given = _shape((op.node.args, dict(op.node.kwargs)), lambda node: self._read(op, node))
+        if given != _shape((original.node.args, dict(original.node.kwargs)), lambda node: (node.name,)):
+            raise self._wrong(op, "reads other values than in the captured step")
+        self._check_versions(op, original, again=False)
+        self.under_way[op.node.name] = original.name
+        self._made(op, op.node, ("started", original.name))
+
+    def _wait(self, op: Op) -> None:
+        """What a collective of the old graph makes, which was started and not waited for yet."""
+        original = self._original(op)
+        values = self._read_all(op, op.node.args)
+        if values != [("started", original.name)] or op.node.kwargs:
+            raise self._wrong(op, "waits for another collective than its own")
+        if self.under_way.pop(op.node.all_input_nodes[0].name, None) is None:
+            raise self._wrong(op, "waits for a collective that is over")
+        if original.is_effect and op.purpose is Purpose.PROGRAM:
+            self.done.append(original.name)
+        self._made_all(op, original)
+
     def _drop(self, op: Op, name: str) -> None:
         """A name goes out of use behind `op`."""
+        if name in self.under_way:
+            raise self._wrong(op, f"drops {name}, which is under way")
         if name in self.leaving or name in self.leaving.values():
             raise self._wrong(op, f"drops {name} while it is being copied out")
         place = self.place.get(name)
@@ -141,6 +175,9 @@ class _Walk:
 
     def _run(self, op: Op) -> None:
         """A run of an op of the old graph: the same call on the same values."""
+        if op.node.target is collectives.finish_collective:
+            self._wait(op)
+            return
         again = op.purpose is Purpose.RECOMPUTE
         original = self._original(op)
         args, kwargs = original.node.args, dict(original.node.kwargs)
@@ -173,11 +210,7 @@ class _Walk:
             for s in original.writes:
                 if self.old.storages[s].resident:
                     self.versions[s] = self.versions.get(s, 0) + 1
-        self._made(op, op.node, (original.node.name,))
-        for item, old in zip(op.items, original.items, strict=True):
-            if item.args[1] != old.args[1]:
-                raise self._wrong(op, "takes its outputs apart differently")
-            self._made(op, item, (old.name,))
+        self._made_all(op, original)
         if op.overwrites is not None:
             if any(self.place[name] == op.overwrites for name in self.leaving):
                 raise self._wrong(op, "overwrites bytes that are being copied out")
@@ -209,6 +242,13 @@ class _Walk:
         if value[0] not in self.packing:
             raise self._wrong(op, f"packs {value[0]}, which cannot be packed")
         return self.packing[value[0]]
+
+    def _made_all(self, op: Op, original: Op) -> None:
+        self._made(op, op.node, (original.node.name,))
+        for item, old in zip(op.items, original.items, strict=True):
+            if item.args[1] != old.args[1]:
+                raise self._wrong(op, "takes its outputs apart differently")
+            self._made(op, item, (old.name,))
 
     def _made(self, op: Op, node: fx.Node, value: Value) -> None:
         if op.items and node is op.node:

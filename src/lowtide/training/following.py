@@ -16,7 +16,8 @@ def are_alike(one: StepGraph, other: StepGraph) -> bool:
 def followed(plan: StepPlan, step: StepProblem) -> tuple[int, ...] | None:
     """The order of `plan` in `step`, whose graph is like the plan's; None where it uses what `step` does not have.
 
-    Parameters may be grouped differently there: each group moves right behind the op that it stands behind.
+    Parameters may be grouped differently there: each group moves right behind the op that it stands behind. A
+    collective stands where it was waited for; what goes on beside compute is decided anew.
     """
     place = {(a.act, a.ranks, a.storage): o for o, a in enumerate(step.actions) if a.act is not Act.UPDATE}
     program = list(step.problem.program)
@@ -24,9 +25,10 @@ def followed(plan: StepPlan, step: StepProblem) -> tuple[int, ...] | None:
     done = 0
     for o in plan.order:
         action = plan.actions[o]
-        if action.act is Act.UPDATE:
+        if action.act in (Act.UPDATE, Act.START, Act.BESIDE):
             continue
-        found = place.get((action.act, action.ranks, action.storage))
+        act = Act.RUN if action.act is Act.WAIT else action.act
+        found = place.get((act, action.ranks, action.storage))
         if found is None:
             return None
         order.append(found)

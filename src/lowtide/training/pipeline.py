@@ -21,6 +21,7 @@ from lowtide.parallel.merged import merged
 from lowtide.parallel.ranks import ALONE, Ranks
 from lowtide.planning.apart import planner
 from lowtide.planning.policies import BudgetInfeasible, Policy
+from lowtide.profiling.beside import Links
 from lowtide.profiling.estimate import estimate
 from lowtide.profiling.link import with_link_times
 from lowtide.profiling.problem import StepProblem, problem_of, without_idle_runs
@@ -86,6 +87,8 @@ class Source:
 
     plain: Basis
     signs: Basis | None
+    links: Links
+    """How the times of collectives divide, which are the same in every shape of the batch."""
 
 
 @dataclass
@@ -219,7 +222,7 @@ def plan_steps(
     traced, graphs, whole, signed = guess.traced, guess.graphs, guess.whole, guess.signed
     with ranks.watched("measuring"):
         measured, how = guess.measured(bar.measuring)
-        measured = with_link_times(merged(measured, ranks), whole, ranks)
+        measured, links = with_link_times(merged(measured, ranks), whole, ranks)
     peak = format_bytes(max(measured.peak_B, measured.step_peak_B))
     times.note("measure", f"{len(measured.ops)} ops {how}, {measured.step_ms:.0f} ms a step, {peak} without a plan")
     budget = parse_bytes(wanted.budget, whole=max(measured.peak_B, measured.step_peak_B))
@@ -233,7 +236,9 @@ def plan_steps(
     if signed is not None:
         measured, with_signs = sign_profiles(measured, signed)
 
-    source = Source(Basis(measured, estimate(whole)), None if signed is None else Basis(with_signs, estimate(signed)))
+    source = Source(
+        Basis(measured, estimate(whole)), None if signed is None else Basis(with_signs, estimate(signed)), links
+    )
     limit = _planning_seconds(measured, wanted, len(graphs), guess.seconds)
     steps = {}
     for kind, (graph, variant) in _variants(traced, graphs, signed).items():
@@ -249,6 +254,7 @@ def plan_steps(
                 time_limit=limit,
                 say=bar.planning,
                 lanes=lanes,
+                links=links,
                 allowed=wanted.allowed,
             ),
         )
@@ -306,6 +312,7 @@ def plan_alike(
                     time_limit=limit,
                     say=bar.planning,
                     lanes=lanes,
+                    links=source.links,
                     allowed=wanted.allowed,
                     follow=[plan for plan in follow[kind] if plan is not None],
                 ),

@@ -13,8 +13,10 @@ from lowtide.graph.storing import make_tables
 from lowtide.optimizer.update import Micro
 from lowtide.planning.apart import planner
 from lowtide.planning.policies import BudgetInfeasible, Plan, frontier_policy, in_the_way
+from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import Schedule
 from lowtide.planning.simulate import simulate
+from lowtide.profiling.beside import Links, beside, hidden
 from lowtide.profiling.problem import Lanes, StepProblem, problem_of, with_states, without_idle_runs
 from lowtide.records.profile import Profile
 from lowtide.records.step_plan import AS_IT_IS, EVERYTHING, Allowed, StepPlan
@@ -27,6 +29,8 @@ from lowtide.training.identity import identity
 from lowtide.units import format_bytes
 
 Say = Callable[[str], None]
+NO_LINKS: Links = {}
+"""Of a training in one process."""
 
 
 @dataclass(frozen=True)
@@ -113,20 +117,22 @@ def make_plan(
     time_limit: float,
     say: Say,
     lanes: Lanes | None = None,
+    links: Links = NO_LINKS,
     allowed: Allowed = EVERYTHING,
     follow: Sequence[StepPlan] = (),
 ) -> tuple[StepGraph, StepPlan]:
     """Plan the measured step into `budget` bytes by the policy called `name`; returns the graph that the plan is for.
 
     Where the step does not fit as it is, its variant that keeps signs is planned as well, and the faster plan wins.
-    With `lanes` values can be swapped. `follow` are plans for other shapes of the same step: where the decisions of
-    one of them fit, nothing is searched.
+    With `lanes` values can be swapped, with `links` collectives go on beside compute. `follow` are plans for other
+    shapes of the same step: where the decisions of one of them fit, nothing is searched.
     """
     late = problem_of(plain.graph, plain.profile, allowed=AS_IT_IS)
     taken = simulate(late.problem, late.problem.program).peak - late.states_B
     unplanned = max(taken, _measured_peak(plain.graph, plain.profile))
     if unplanned <= budget:
-        return plain.graph, _step_plan(plain.graph, late, None, budget, name, unplanned)
+        whole = _step_plan(plain.graph, late, None, budget, name, unplanned)
+        return plain.graph, whole if not links else _as_it_is(plain, whole, links, allowed)
     variants = [variant for variant in (plain, signs) if variant]
     problems = [(v.graph, problem_of(v.graph, v.profile, lanes=lanes, allowed=allowed)) for v in variants]
     base = problems[0][1].problem.base_time
@@ -134,26 +140,46 @@ def make_plan(
     for graph, step in problems if follow else ():
         more = step.problem.base_time - base
         for plan in _following(graph, step, follow, name):
-            record = _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more)
+            record = _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more, links=links)
             found += [(graph, record)] if Forecast(record).peak <= budget else []
     if found:
         return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
     failed: list[tuple[BudgetInfeasible, StepGraph, StepProblem]] = []
     for graph, step in problems:
-        try:
-            plan = planner(name, unplanned).plan(
-                step.problem, budget, time_limit=time_limit / len(problems), progress=say
-            )
-        except BudgetInfeasible as infeasible:
-            failed.append((infeasible, graph, step))
-            continue
-        more = step.problem.base_time - base
-        found.append((graph, _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more)))
+        priced, least = _priced(step, links), 0.0
+        for problem in priced:
+            seconds = time_limit / len(problems) / len(priced)
+            try:
+                plan = planner(name, unplanned).plan(problem, budget, time_limit=seconds, progress=say)
+            except BudgetInfeasible as infeasible:
+                failed.append((infeasible, graph, step))
+                continue
+            least = plan.bound * problem.base_time / step.problem.base_time if problem is priced[0] else least
+            plan, more = replace(plan, bound=least), step.problem.base_time - base
+            found.append((graph, _step_plan(graph, step, plan, budget, name, unplanned, signs_time=more, links=links)))
     if not found:
         cause, graph, step = min(failed, key=lambda entry: entry[0].floor)
         cause.proven = all(other.proven for other, *_ in failed)
         raise BudgetUnreachable(cause, graph, step)
     return min(found, key=lambda entry: Forecast(entry[1]).timeline.time)
+
+
+def _priced(step: StepProblem, links: Links) -> list[Problem]:
+    """What is searched: where values can be gathered again, first as if that were hidden behind compute, since the
+    order decides how much of it is, and what is never faster than that is the bound; and the problem as it is."""
+    again = any(op.name in links and not op.once for op in step.problem.ops)
+    return [hidden(step.problem, links), step.problem] if again else [step.problem]
+
+
+def _as_it_is(plain: Variant, whole: StepPlan, links: Links, allowed: Allowed) -> StepPlan:
+    """The step that fits, with collectives beside compute where that is faster."""
+    step = problem_of(plain.graph, plain.profile, allowed=replace(allowed, recompute=False, pack=False))
+    order = step.problem.program
+    alone = simulate(step.problem, order)
+    plan = Plan(Schedule(order), whole.policy, alone.peak, alone.time, 0.0, 0.0, 0.0, "everything fits")
+    beside = _step_plan(plain.graph, step, plan, whole.budget, whole.policy, whole.unplanned_peak, links=links)
+    forecast = Forecast(beside)
+    return beside if forecast.peak <= whole.budget and forecast.timeline.time < whole.base_time else whole
 
 
 def _following(graph: StepGraph, step: StepProblem, others: Sequence[StepPlan], name: str) -> Iterator[Plan]:
@@ -186,14 +212,24 @@ def _step_plan(
     unplanned: int,
     *,
     signs_time: float = 0.0,
+    links: Links = NO_LINKS,
 ) -> StepPlan:
-    """The record of `plan`, or of nothing to do; overheads are shares of the captured step, without signs."""
+    """The record of `plan`, or of nothing to do; overheads are shares of the captured step, without signs.
+
+    With `links` collectives go on beside compute where that is faster. Then no schedule is faster than one that
+    recomputes as little as any must, while all that compute can be without is hidden.
+    """
     order, bound, seconds, note = step.problem.program, 0.0, 0.0, "everything fits as it is"
     if plan is not None:
         order = without_idle_runs(step.problem, plan.schedule.ops)
         bound, seconds, note = plan.bound, plan.seconds, plan.note
     if graph.signs:
         bound = (1 + bound) * step.problem.base_time / (step.problem.base_time - signs_time) - 1
+    if plan is not None and links:
+        hideable = step.problem.base_time - hidden(step.problem, links).base_time
+        bound -= hideable / (step.problem.base_time - signs_time)
+        apart, order = beside(step, order, links, budget)
+        step, note = apart, note if apart is step else f"{note}; collectives beside compute"
     exact, exact_order = with_states(step, order)
     return StepPlan(
         step=identity(graph),

@@ -54,7 +54,7 @@ def measure_slowdown(space: SwapSpace) -> float:
     Compute is matrix products and passes over memory, on all threads, as long as the copies are under way.
     """
     space.reserve(_VALUE * _VALUES)
-    work = _work(space.device)
+    work = compute_of_a_while(space.device)
     work()
     clock = clock_for(space.device)
     rounds = [(_timed(work, clock), *_copying(space, work, clock)) for _ in range(_ROUNDS)]
@@ -78,7 +78,7 @@ def _copying(space: SwapSpace, work: Callable[[], None], clock: Clock) -> tuple[
     return out, back
 
 
-def _work(device: torch.device) -> Callable[[], None]:
+def compute_of_a_while(device: torch.device) -> Callable[[], None]:
     """Some tens of milliseconds of compute, without random numbers, which are the user's."""
     left, wide = torch.full((768, 768), 0.01, device=device), torch.full((2**21,), 0.01, device=device)
 

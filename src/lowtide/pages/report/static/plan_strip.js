@@ -58,6 +58,7 @@ function stripRows(view) {
     ["recompute", ofKinds("recompute")],
     ["pack, unpack", ofKinds("pack", "unpack")],
     ["swap", ofKinds("swap")],
+    ["collective", ofKinds("collective")],
     ["update", ofKinds("update")],
   ];
   return rows.map(([word, look]) => ({ word, spans: spansOf(view, look) })).filter((row) => row.spans.length);

@@ -7,6 +7,7 @@ const KINDS = {
   unpack: { word: "unpack", colour: "#CC79A7" },
   update: { word: "update", colour: "#009E73" },
   swap: { word: "swap", colour: "#8A5CC2" },
+  collective: { word: "collective", colour: "#E69F00" },
 };
 const PHASES = { forward: "#0072B2", backward: "#D55E00", optimizer: "#009E73" };
 const FATES = { kept: "#56B4E9", recomputed: "#D55E00", packed: "#0072B2", swapped: "#8A5CC2" };
