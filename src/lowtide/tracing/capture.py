@@ -36,6 +36,7 @@ from lowtide.tracing.refusals import (
     refuse_early,
     refuse_effects,
     refuse_layouts,
+    refuse_objects,
     refuse_others_on_ranks,
     refuse_stale_parameters,
     refuse_types,
@@ -180,6 +181,7 @@ def _trace(
     refuse_types(model, optimizer, loss, spreads=spreads)
     form = BatchForm.of(batch)
     refuse_arrays(form)
+    refuse_objects(form)
     tensors = form.tensors(batch)
     inputs = Inputs.of(model, optimizer)
     refuse_layouts(inputs, form, tensors)

@@ -105,13 +105,14 @@ def trace_joint(
             with (
                 standing_in(model, stand_ins) as swapped,
                 recorder.modules(),
-                ValueDependent(),
+                ValueDependent([*state.values(), *leaves]) as seen,
                 watcher.watching(),
             ):
                 returned = loss(model, form.rebuild(leaves))
-                replaced = _replaced_buffers(swapped)
+                replaced = [*_replaced_buffers(swapped), *seen.replaced.values()]
             forward_effects.extend(watcher.effects({id(fake): reals_by_id[real] for real, fake in stand_ins.items()}))
             _refuse_checkpoint(recorder.checkpoint_at)
+            _refuse_backward(own, recorder.last_line or user_line())
             value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)
             extra.append(spec)
@@ -359,7 +360,16 @@ def _write_replaced_buffers(replaced: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write the new values into the buffers that were there."""
     with torch.no_grad():
         for before, now in replaced:
-            before.copy_(now)
+            before.copy_(now.detach())
+
+
+def _refuse_backward(own: Mapping[str, Tensor], line: str) -> None:
+    """A backward of the loss function's own leaves gradients that eager would add to the step's."""
+    if any(tensor.grad is not None for tensor in own.values()):
+        raise CaptureError(
+            f"{line}: the loss function calls .backward() itself, and leaves gradients in the parameters: use "
+            "torch.autograd.grad, or clear them with model.zero_grad() behind it"
+        )
 
 
 def _refuse_checkpoint(line: str) -> None:

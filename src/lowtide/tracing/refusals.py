@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from lowtide.errors import CaptureError
 from lowtide.graph.batch_form import BatchForm, TensorLeaf
@@ -96,6 +98,25 @@ def refuse_arrays(form: BatchForm) -> None:
             raise CaptureError(
                 f"{user_line()}: {path} is a numpy array, which a step cannot take as an input: use torch.from_numpy"
             )
+
+
+def refuse_objects(form: BatchForm) -> None:
+    """Refuse objects in a batch that hold tensors: those would be no inputs, and each batch would be captured anew."""
+    for path, leaf in zip(form.paths, form.leaves, strict=True):
+        if isinstance(leaf, TensorLeaf | type | ModuleType):
+            continue
+        held = [*getattr(leaf, "__dict__", {}).values(), *(getattr(leaf, n, None) for n in _slots(type(leaf)))]
+        if any(isinstance(x, Tensor) for x in pytree.tree_leaves(held)):
+            raise CaptureError(
+                f"{user_line()}: {path} is a {type(leaf).__name__} that holds tensors, which a step cannot look into: "
+                "pass a dict or tuple of them, or tell torch.utils._pytree about the class"
+            )
+
+
+def _slots(cls: type) -> Iterator[str]:
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
 
 
 def refuse_layouts(inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> None:

@@ -78,7 +78,13 @@ def has_settled(
             stand_ins = {id(t): fakes[name].detach().requires_grad_(t.requires_grad) for name, t in reals.items()}
             leaves = [mode.from_tensor(t) for t in batch]
             known.start(leaves)
-            with echo, torch.enable_grad(), standing_in(model, stand_ins), ValueDependent(), watcher.watching():
+            with (
+                echo,
+                torch.enable_grad(),
+                standing_in(model, stand_ins),
+                ValueDependent([*stand_ins.values(), *leaves]),
+                watcher.watching(),
+            ):
                 loss(model, form.rebuild(leaves))
         stands_for = {id(stand_ins[id(t)]): t for t in reals.values()}
         return not watcher.effects(stands_for) and echo.signature == before

@@ -5,12 +5,14 @@ equal elements in one way for real tensors and in another for fake ones, and so 
 So are a few functions that eager computes in another way where no gradient is wanted: a trace never gets there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, set_proxy_slot
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -29,12 +31,20 @@ _FILLS: set[Callable[..., Any]] = {torch.masked_fill, Tensor.masked_fill}
 
 
 class ValueDependent(TorchFunctionMode):
-    """Catches these functions while forward is traced."""
+    """Catches these functions while forward is traced; `given` are the tensors that the trace starts from."""
+
+    def __init__(self, given: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._given = {x.untyped_storage()._cdata for x in given if x.layout is torch.strided}
+        self.replaced: dict[int, tuple[Tensor, Tensor]] = {}
+        """By identity, the tensors whose `.data` was set, behind what they were."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func == _SET_DATA:
+            return self._set_data(*args)
         if func in _CHEAPER_WITHOUT and not (torch.is_grad_enabled() and _wants_gradient(args[0])):
             return _without_gradient(func, args, kwargs)
         if func in _CASTING and torch.is_autocast_enabled(args[0].device.type):
@@ -65,7 +75,31 @@ class ValueDependent(TorchFunctionMode):
             return _differentiate(func, args, kwargs, opaque=True)
         return func(*args, **kwargs)
 
+    def _set_data(self, x: Tensor, value: Tensor) -> None:
+        """`x.data = value` goes past the tracer, which is told. What `x` held before gets the new values at the end."""
+        of_x, of_value = (t.untyped_storage()._cdata for t in (x, value))
+        form, new_form = ((t.shape, t.dtype, t.stride(), t.storage_offset()) for t in (x, value))
+        if of_x == of_value and form == new_form:
+            return
+        shared = not isinstance(value, FakeTensor) or of_value in self._given
+        if shared or (x.shape, x.dtype) != (value.shape, value.dtype):
+            raise CaptureError(
+                f"{user_line()}: the step sets .data of a tensor to "
+                f"{'memory that is there already' if shared else 'another shape or dtype'}, which a captured step "
+                "cannot do: write into it with .copy_()"
+            )
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            before, mode = x.data, get_proxy_mode()
+            if not isinstance(x, FakeTensor):
+                before.copy_(value)
+                return
+            x.data = value
+            if mode is not None:
+                set_proxy_slot(x, mode.tracer, get_proxy_slot(value, mode.tracer))
+        self.replaced.setdefault(id(x), (before, x))
 
+
+_SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
 _CASTING = {F.bilinear, torch.bilinear, F.affine_grid, torch.affine_grid_generator, torch.linalg.pinv, torch.pinverse}
 _SHUFFLES = {F.channel_shuffle, torch.channel_shuffle}
 """With one group, or one for each channel, its meta function gives back what it gets, its kernel a copy."""

@@ -83,12 +83,17 @@ def _miss(x: object) -> NoReturn:
 
 @contextmanager
 def nothing_changes(graph: StepGraph, batch: Any) -> Iterator[None]:
-    """Buffers, batch, generator and the Python values that the step knows are put back afterwards."""
+    """Buffers, batch, generator and the Python values that the step knows are put back afterwards; parameters and
+    buffers lie where they lay."""
     undo = Undo(graph, batch, on_device=False)
     places = _places(graph)
+    memory = [(x, x.data) for x in graph.held]
     try:
         yield
     finally:
+        for x, before in memory:
+            if x.data_ptr() != before.data_ptr() or x.stride() != before.stride():
+                x.data = before
         undo()
         for place in places:
             place.restore()
