@@ -210,3 +210,13 @@ def test_bench_leaves_out_stages_in_turn(run: Run, problem_file: Path, tmp_path:
     code, _, stderr = run(*arguments, "--without", "thinking", "--force")
     assert code == 2
     assert "there is no stage 'thinking'" in stderr
+
+
+def test_bench_by_counted_work_alone_is_the_same_again(run: Run, problem_file: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "planner", problem_file, "--budgets", "80%,70%", "--time-limit", "0.5", "--counted")
+    found = []
+    for out in (tmp_path / "one", tmp_path / "two"):
+        assert run(*arguments, "--out", out)[0] == 0
+        found.append([{k: v for k, v in row.items() if k != "seconds"} for row in table(out / "planner.csv")])
+    assert found[0] == found[1]
+    assert {row["policy"] for row in found[0]} == {"optimal"}

@@ -78,6 +78,10 @@ Without = Annotated[
         help="Only the optimal policy, as it is and without each of these stages (A+B: both), by counted work alone.",
     ),
 ]
+Counted = Annotated[
+    bool,
+    typer.Option("--counted", help="Only the optimal policy, by counted work alone: a busy machine will do."),
+]
 
 
 @app.command("planner")
@@ -89,6 +93,7 @@ def planner(
     policies: Names = "optimal,mutwo,chen",
     scaling: Scaling = 0,
     without: Without = "",
+    counted: Counted = False,
     time_limit: TimeLimit = 60.0,
     seed: Seed = 0,
     force: Force = False,
@@ -106,7 +111,7 @@ def planner(
         stages_named(text)
     if left_out and scaling:
         raise InputError("--without goes with problem files: leave out --scaling")
-    asked = Asked(tuple(budget_list.split(",")), above_residents, names, time_limit, seed, left_out)
+    asked = Asked(tuple(budget_list.split(",")), above_residents, names, time_limit, seed, left_out, counted)
     problems = [load_problem(path) for path in problem_files or ()]
     for problem in problems:
         asked.budgets_of(problem)
@@ -118,7 +123,7 @@ def planner(
         write_cases(folder / TABLE_NAME, cases)
         Console().print(ablation_table(cases) if left_out else planner_table(cases))
     if scaling:
-        half = Asked(("50%",), True, names, time_limit, seed)
+        half = Asked(("50%",), True, names, time_limit, seed, counted=counted)
         with progress_line("scaling") as progress:
             curve = [case for p in scaling_problems(scaling) for case in run_cases(p, half, progress)]
         write_cases(folder / SCALING_NAME, curve)
