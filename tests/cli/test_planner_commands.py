@@ -202,10 +202,10 @@ def test_the_command_line_does_not_import_torch() -> None:
 def test_bench_leaves_out_stages_in_turn(run: Run, problem_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "bench"
     arguments = ("bench", "planner", problem_file, "--budgets", "80%", "--time-limit", "0.1", "--out", out)
-    code, stdout, _ = run(*arguments, "--without", "several instants, short walk + walk")
+    code, stdout, _ = run(*arguments, "--without", "several instants, policies + walks")
     assert code == 0
     assert "nothing" in stdout
-    names = ["optimal", "optimal without several instants", "optimal without short walk + walk"]
+    names = ["optimal", "optimal without several instants", "optimal without policies + walks"]
     assert [row["policy"] for row in table(out / "planner.csv")] == names
     code, _, stderr = run(*arguments, "--without", "thinking", "--force")
     assert code == 2

@@ -53,5 +53,11 @@ def test_every_setting_has_a_sentence(record: type) -> None:
     assert said == {field.name for field in fields(record)}
 
 
+def test_no_setting_that_nothing_reads() -> None:
+    trees = [ast.parse(path.read_text()) for path in sorted(FOLDER.rglob("*.py"))]
+    read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {field.name for record in (Settings, Charges, WalkStyle) for field in fields(record)} <= read
+
+
 def _is_class(node: ast.stmt, record: type) -> bool:
     return isinstance(node, ast.ClassDef) and node.name == record.__name__

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
-from lowtide.planning.optimal.improve import Stages, allowed_runs, even_cuts
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.nested import Nested
@@ -111,19 +110,6 @@ def from_blocks(best: Incumbent, most: int) -> None:
         if decision is not None:
             best.offer_decision(decision)
     best.is_chain = best.is_chain or best.extra < before
-
-
-def from_stages(best: Incumbent) -> None:
-    """Tens of instants that stay easy, because an op runs again only in the stage of its need or the one before."""
-    view = best.view
-    for count, share in SETTINGS.stages:
-        cuts = even_cuts(view, count)
-        if len(cuts) < 2 or best.closed or best.left() < SETTINGS.worth_solving:
-            return
-        model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts, Stages(cuts, 1)))
-        outcome = model.solve(seconds=share * best.left(), tolerance=SETTINGS.gap_stages)
-        if outcome.decision is not None:
-            best.offer_decision(outcome.decision)
 
 
 def _passes(

@@ -1,14 +1,12 @@
 """A decision: what is stored at a few instants of the program, and which ops run again between them.
 
-It is read off an order, or found by a model; an order is built of it by making what is missing on demand, as late as it
+It is found by a model; an order is built of it by making what is missing on demand, as late as it
 goes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lowtide.planning.optimal.lifetimes import instances
-from lowtide.planning.optimal.program_view import ProgramView, gap_positions
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge_steps
 
@@ -20,29 +18,6 @@ class Decision:
     instants: tuple[int, ...]
     stored: tuple[frozenset[int], ...]
     runs: tuple[frozenset[int], ...]
-
-
-def read_off(view: ProgramView, order: Sequence[int], instants: Sequence[int]) -> Decision:
-    """What `order` stores at `instants` and runs again between them."""
-    problem = view.problem
-    charge_steps(SETTINGS.charges.read_off * len(order))
-    step_of: dict[int, int] = {}
-    runs: list[set[int]] = [set() for _ in instants]
-    segment = -1
-    for step, (k, first) in enumerate(gap_positions(view, order)):
-        if first and segment + 1 < len(instants) and instants[segment + 1] == k:
-            segment += 1
-            step_of[segment] = step
-        elif not first and segment >= 0:
-            runs[segment].add(order[step])
-    lived = instances(problem, order)
-    stored: list[set[int]] = [set() for _ in instants]
-    for s, start, end in zip(lived.storage, lived.born, lived.last, strict=True):
-        if end > start:
-            for j, step in step_of.items():
-                if start < step <= end and not (step == end and problem.reuses[order[step]] == s):
-                    stored[j].add(s)
-    return Decision(tuple(instants), tuple(map(frozenset, stored)), tuple(map(frozenset, runs)))
 
 
 class Constructor:

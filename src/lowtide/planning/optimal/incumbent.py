@@ -72,8 +72,6 @@ class Incumbent:
     """Extra time of the best order."""
     bound: float = 0.0
     """No order within the budget has less extra time."""
-    rounds: int = 0
-    """How often improvement was begun: each time with other ranges."""
     walks: int = 0
     """How often ruin and recreate was begun: each time another way."""
     floor: int = 0
@@ -125,11 +123,6 @@ class Incumbent:
     def price(self) -> float:
         """What a byte costs there, in time."""
         return byte_price(self.view, self.budget, self.top)
-
-    @property
-    def walk_share(self) -> float:
-        """Share of the work for a walk."""
-        return SETTINGS.walk if self.is_wide else SETTINGS.walk_little
 
     def walk_seed(self) -> int:
         """Another one for every walk."""

@@ -9,9 +9,6 @@ restriction, hence no bound, but one that leaves tens of instants easy to solve.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
@@ -44,8 +41,6 @@ class Model:
     """Allow all that a schedule could do, so that the bound holds; else leave out packing again between instants."""
     allowed: Allowed | None = None
     """Per op the segments it may run again in; None for all of them, without which there is no bound."""
-    around: Decision | None = None
-    """A decision for the same instants that must stay expressible."""
 
     def __post_init__(self) -> None:
         self.program = Program()
@@ -70,9 +65,7 @@ class Model:
         problem = self.view.problem
         if problem.reuses[problem.program[self.instants[j]]] == s:
             return False
-        if self.certify or any(self._may_run(o, j - 1) for o in problem.producers[s]):
-            return False
-        return self.around is None or (s in self.around.stored[j - 1]) == (s in self.around.stored[j])
+        return not self.certify and not any(self._may_run(o, j - 1) for o in problem.producers[s])
 
     def _columns(self, j: int) -> None:
         view, problem, t = self.view, self.view.problem, self.instants[j]
@@ -159,13 +152,12 @@ class Model:
                 if before is not None and before != column and s not in free:
                     self.program.cover(self._have(s, j), column, 0.0)
 
-    def solve(self, *, seconds: float, tolerance: float = SETTINGS.gap, start: Decision | None = None) -> Outcome:
+    def solve(self, *, seconds: float, tolerance: float = SETTINGS.gap) -> Outcome:
         """The least extra time these instants ask for, and a decision that takes it."""
         if self.impossible:
             return Outcome(float("inf"), float("inf"), None, True)
-        values = None if start is None else self.values_of(start)
         slack = SETTINGS.met * self.view.problem.base_time
-        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack, start=values)
+        answer = solve(self.program, seconds=seconds, tolerance=tolerance, slack=slack)
         if answer.values is None:
             return Outcome(answer.bound, answer.objective, None, answer.finished)
         chosen = answer.values > 0.5
@@ -179,16 +171,6 @@ class Model:
         if self.impossible:
             return float("inf")
         return solve(self.program, seconds=seconds, integer=False).bound
-
-    def values_of(self, decision: Decision) -> NDArray[np.float64]:
-        """A decision for the same instants as column values."""
-        values = np.zeros(len(self.program.cost))
-        for columns, chosen in ((self.keep, decision.stored), (self.run, decision.runs)):
-            for j, column in enumerate(columns):
-                for key, c in column.items():
-                    if key in chosen[j]:
-                        values[c] = 1.0
-        return np.asarray(np.maximum(values, np.array(self.program.lower)))
 
 
 def byte_price(view: ProgramView, budget: int, instant: int) -> float:

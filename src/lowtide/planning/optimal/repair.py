@@ -1,5 +1,6 @@
 """Bring an order that is a little over the budget below it: values idle at the excess are dropped and made again."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -152,9 +153,6 @@ def _evaluate(lifetimes: Lifetimes, budget: int, op: int, step: int, depth: int,
 
 def _newest(lifetimes: Lifetimes, s: int, step: int) -> int:
     """The newest instance of a storage before a step, -1 where there is none."""
-    found = -1
-    for instance in lifetimes.instances_of(s):
-        if lifetimes.born[instance] >= step:
-            break
-        found = instance
-    return found
+    known = lifetimes.instances_of(s)
+    before = bisect_left(known, step, key=lifetimes.born.__getitem__)
+    return known[before - 1] if before else -1

@@ -8,11 +8,11 @@ from lowtide.planning.optimal import build, walks
 from lowtide.planning.optimal.certify import rank_instants, solve_instants
 from lowtide.planning.optimal.cutting import bound_by_prices
 from lowtide.planning.optimal.exact import is_tiny, solve_exactly
-from lowtide.planning.optimal.improve import improve
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
 from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.stages import from_stages
 from lowtide.planning.optimal.work import Allowance, allowance, working_within
 from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
@@ -48,15 +48,11 @@ BETTER = (
     ),
     Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
     Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
-    Stage("stages", build.from_stages, lambda best: not best.is_chain and not best.far),
+    Stage("stages", from_stages, lambda best: not best.is_chain and not best.far),
 )
 """Plans of a build that fits the graph: chains of blocks, few for a good plan early, or walks over any graph."""
-IMPROVE = (
-    Stage("short walk", walks.short_walk),
-    Stage("ranges", improve),
-    Stage("walk", walks.onward),
-)
-"""Parts of the best order solved anew, between walks from it: the second is long where the gap is wide."""
+IMPROVE = (Stage("walks", walks.onward),)
+"""Ruin and recreate from the best order."""
 CERTIFY = (
     Stage("finer spine", walks.finer_spine, lambda best: best.above(SETTINGS.apart)),
     Stage("prices", bound_by_prices, lambda best: best.left() > SETTINGS.worth_solving),

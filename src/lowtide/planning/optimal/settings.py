@@ -28,7 +28,6 @@ class Charges:
     """What parts charge for their work, in times of looking at one step of an order; fitted on a modest machine."""
 
     lifetimes: float = 2.0  # A step of an order whose instances are listed with their readers
-    read_off: float = 1.2  # A step of an order of which it is read off what it stores
     built: float = 2.0  # A step of an order that is built from a decision
     policy: float = 50.0  # An op of the program in `chen` or `mutwo`
     model_entry: float = 1.5  # An entry of an integer program of instants
@@ -173,8 +172,7 @@ class Settings:
     gap_stages: float = 1e-3  # Relative gap at which their integer program counts as solved
 
     # --- walks ---
-    walk: float = 0.14  # Share for one walk where the gap is wide
-    walk_little: float = 0.03  # Share for one walk where it is not
+    walk: float = 0.14  # Share for one walk
     walk_first: float = 0.25  # Share for walks towards a first plan
     # How walks from the best order go, one after the other
     onward: tuple[WalkStyle, ...] = (
@@ -220,25 +218,6 @@ class Settings:
     walk_edited: float = 2.5e-6  # Work of an edit beyond what it moves
     # Work of looking at a value that could be dropped, per op that would run again and runs that ops have
     walk_looked: float = 2.5e-8
-
-    # --- ranges ---
-    patience: int = 40  # Ranges without a gain before improvement ends
-    together: float = 0.2  # Share of the work left after which all values together are not begun again
-    cuts: int = 16  # Places of the program at which what an order stores is decided anew
-    horizon: int = 2  # Stages before its need in which an op of a range may run again
-    range_seconds: float = 1.5  # Work for one range
-    range_left: float = 0.5  # Seconds of work that must be left for one
-    range_part: int = 6  # The first is so many times shorter than forward
-    range_least: int = 20  # Positions of the first at least
-    range_narrowest: int = 12  # Positions of any other at least
-    range_wider: float = 1.15  # Factor by which ranges grow after one that was solved to the end
-    range_narrower: float = 0.8  # Factor by which they shrink after one that was not
-    range_double: int = 3  # One in so many is two ranges of half the length
-    range_half: int = 6  # Positions of one of these at least
-    # Parts of the program, for each place where an order comes near the budget: at most one place in a part
-    tight_parts: int = 4
-    together_seconds: float = 6.0  # Work for all values together
-    together_share: float = 0.2  # Share of the work left that this takes at most
 
     # --- the bound by prices ---
     first_instants: int = 6  # Instants to begin with

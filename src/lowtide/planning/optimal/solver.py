@@ -118,7 +118,6 @@ def solve(
     integer: bool = True,
     tolerance: float = SETTINGS.gap,
     slack: float = 0.0,
-    start: NDArray[np.float64] | None = None,
 ) -> Answer:
     """Solve `program` until bound and objective are within `tolerance` of each other, or within `slack`.
 
@@ -158,10 +157,6 @@ def solve(
     for name, value in options.items():
         solver.setOptionValue(name, value)
     solver.passModel(lp)
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = [float(x) for x in start]
-        solver.setSolution(solution)
     asked = 0
 
     def ask(event: highspy.HighsCallbackEvent) -> None:

@@ -42,11 +42,11 @@ def walked_within(best: Incumbent, budget: int) -> list[int] | None:
     return order if order is not None and int(live_bytes(best.view.problem, order).max()) <= budget else None
 
 
-def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
-    """Ruin and recreate for a share of all the work, from the best order or anew from the program."""
+def walk(best: Incumbent, *, anew: bool = False) -> None:
+    """Ruin and recreate for a part of the work, from the best order or anew from the program."""
     from lowtide.planning.optimal.regrow.regrowth import Regrowth
 
-    seconds = min(share * best.whole, best.left())
+    seconds = min(SETTINGS.walk * best.whole, best.left())
     if best.closed or seconds <= 0:
         return
     if best.order is None or best.is_long:
@@ -63,20 +63,16 @@ def walk(best: Incumbent, share: float, *, anew: bool = False) -> None:
         best.offer(plain.back(grown.best))
 
 
-def short_walk(best: Incumbent) -> None:
-    """From the best order, for a moment."""
-    walk(best, SETTINGS.walk_little)
-
-
 def onward(best: Incumbent) -> None:
-    """From the best order, long where the gap is wide."""
-    walk(best, best.walk_share)
+    """From the best order, two ways."""
+    for _ in range(2):
+        walk(best)
 
 
 def walks_anew(best: Incumbent) -> None:
     """Where a walk begins matters, and a hot one forgets it: twice from the program, then from the best."""
     for anew in (True, True, False):
-        walk(best, SETTINGS.walk, anew=anew)
+        walk(best, anew=anew)
 
 
 def along_the_spine(best: Incumbent) -> None:
