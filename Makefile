@@ -170,7 +170,7 @@ bench-parallel: setup
 	$(BIN)/lowtide bench parallel bert-base --batch-size 4 --seq-len 128 $(PARALLEL) --force --out reports/parallel/bert-base
 
 PROBLEMS ?= ../shared/problems
-PLAN = $(BIN)/lowtide bench planner --policies optimal --force
+PLAN = $(BIN)/lowtide bench planner --counted --force
 
 bench-planner: setup
 	$(PLAN) $(PROBLEMS)/vgg16.json $(PROBLEMS)/unet.json $(PROBLEMS)/resnet50.json $(PROBLEMS)/layered100.json --budgets 90%,80%,70%,60%,50% --out reports/planner/graphs
