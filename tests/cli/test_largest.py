@@ -88,7 +88,7 @@ def test_errors_are_one_line_and_leave_nothing(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the cap on a process is Linux's")
 def test_a_batch_that_runs_out_of_memory_trains_with_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocks.py").write_text(MODEL)
-    words = ("--memory-limit", "1GiB", "--time-limit", "3", "--within", "40", "--optimizer", "sgd")
+    words = ("--memory-limit", "1GiB", "--time-limit", "3", "--within", "40", "--most", "48", "--optimizer", "sgd")
     model = f"{tmp_path / 'blocks.py'}:blocks"
     assert run_main(monkeypatch, "largest", model, *words, "--out", tmp_path / "out") == 0
     found = Largest.load(tmp_path / "out" / "largest.json")
