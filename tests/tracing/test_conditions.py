@@ -151,3 +151,19 @@ def test_nothing_is_asked_where_nothing_is_looked_at() -> None:
         model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(2, 4), lambda m, b: m(b).sum()
     )
     assert graph.conditions.questions == ()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_ctc_loss_by_lengths_of_the_batch(whole: bool) -> None:
+    """The longest target decides how much the kernel keeps for backward; other lengths need no other graph."""
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        x, targets, frames, lengths = batch
+        return nn.functional.ctc_loss(model(x).log_softmax(-1).transpose(0, 1), targets, frames, lengths)
+
+    def batch(*lengths: int) -> Any:
+        targets = torch.randint(1, 6, (len(lengths), 5) if whole else (sum(lengths),))
+        return torch.randn(len(lengths), 12, 8), targets, torch.tensor([12, 11, 10]), torch.tensor(lengths)
+
+    step = train(nn.Linear(8, 6), [batch(3, 2, 1), batch(1, 3, 2), batch(1, 1, 4), batch(3, 2, 2)], loss)
+    assert len(step._prepared) == (2 if whole else 3)  # as long as 3 and 4; targets in one row are 6 or 7

@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from lowtide.graph.conditions import Call, Conditions, Question, Ref, answer_of
 from lowtide.kernels.effects import is_random, written_arguments
-from lowtide.kernels.sized import masked_select_of, nonzero_of
+from lowtide.kernels.sized import ctc_loss_of, largest_of, masked_select_of, nonzero_of
 
 aten = torch.ops.aten
 LARGEST = 1 << 25
@@ -129,6 +129,10 @@ class KnownValues:
             found = self.ask(op, args, kwargs, source)
             if found is not None:
                 return op, args, {"output_size": len(found)}
+        elif op is aten._ctc_loss.Tensor:
+            found = self.ask(largest_of, (args[3],), {}, source)
+            if found is not None:
+                return ctc_loss_of, (*args, *(0, False)[len(args) - 4 :], found), {}
         elif op is aten.index.Tensor and any(_is_mask(x) for x in args[1]):
             indices: list[Any] = []
             for index in args[1]:
