@@ -99,7 +99,7 @@ class Incumbent:
     def is_wide(self) -> bool:
         """The same, sooner where the program is no chain of blocks: walks are what helps there.
 
-        Not where values can be packed: walks do not weigh that, and ranges do.
+        Not where values can be packed: walks do not weigh that.
         """
         alone = not self.is_chain and len(self.view.problem.program) == len(self.view.problem.ops)
         return self.far or (alone and self.above(0 if self.is_small else SETTINGS.apart))

@@ -2,8 +2,8 @@
 
 Without stages it is a relaxation of the whole problem, so its bound is certified: whatever a schedule does, at these
 instants it stores something that fits, and all that is read after an instant was stored at it, written since, or run
-again. With stages an op may run again only within `horizon` stages before the program reads what it makes: a
-restriction, hence no bound, but one that leaves tens of instants easy to solve.
+again. With stages (`allowed`) an op may run again only near where the program reads what it makes: a restriction, hence
+no bound, but one that leaves tens of instants easy to solve.
 """
 
 from collections.abc import Mapping, Sequence
