@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 from lowtide.compiling.compiled_graph import CompiledGraph, eager_halves
 from lowtide.compiling.loop import loop_of
 from lowtide.compiling.settings import Settings, settings_of
+from lowtide.compiling.sizes import BySize, vary
 from lowtide.errors import CaptureError
 from lowtide.graph.program import Halves
 from lowtide.graph.step_graph import StepGraph
@@ -29,6 +31,18 @@ def backend(
 ) -> Callable[..., Any]:
     """For `torch.compile(model, backend="lowtide", options={"budget": "4GiB"})`: see `lowtide.configure`."""
     settings = settings_of(options)
+    if settings.budget is not None and vary(module, examples):
+        sized = BySize(
+            module,
+            partial(_compiled, settings=settings),
+            lambda x, why: loop_of(settings, x.device).runs_unplanned(why),
+        )
+        by_size: Callable[..., Any] = torch.compiler.disable(sized, reason="lowtide compiles each size by itself")
+        return by_size
+    return _compiled(module, examples, settings)
+
+
+def _compiled(module: fx.GraphModule, examples: Sequence[Any], settings: Settings) -> Callable[..., Any]:
     compiling = _Compiling(module, list(examples), settings)
     if settings.executor == "inductor":
         from lowtide.compiling.inductor import compile_through

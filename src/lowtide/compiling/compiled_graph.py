@@ -73,7 +73,9 @@ class CompiledGraph:
         self.profile: Profile | None = None
         self.point: Point | None = None
         """What the plan takes, by the simulator."""
-        self.ladder: list[tuple[StepPlan, Point]] | None = None
+        self.ladder: tuple[tuple[int, int], list[tuple[StepPlan, Point]]] | None = None
+        """Plans to choose from, and how the others lay when they were made: what these left to forward and at the
+        boundary, against what they left to backward."""
 
     @property
     def is_rewritten(self) -> bool:

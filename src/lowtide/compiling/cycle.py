@@ -17,6 +17,8 @@ class Cycle:
     inside: int = 0
     """The most while a planned graph ran."""
     predicted: int | None = None
+    grown: int = 0
+    """Bytes outside of the graphs that were new at its beginning, and beside which no plan was found."""
     is_prepared: bool = False
     """Something was measured and planned in it, so its peak says little."""
 

@@ -8,6 +8,7 @@ others have come to hold more, such as an optimizer that made its state.
 
 import logging
 import threading
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -17,11 +18,11 @@ from lowtide.compiling.calls import Calls
 from lowtide.compiling.compiled_graph import CompiledGraph, Crossing
 from lowtide.compiling.cycle import Cycle, expected
 from lowtide.compiling.settings import Settings
-from lowtide.compiling.together import bytes_of, forget, measure, plan_first, plan_together
+from lowtide.compiling.together import bytes_of, forget, measure, plan_first, plan_lowest, plan_together
 from lowtide.compiling.watch import Watch
 from lowtide.errors import InputError, ProfileError
 from lowtide.planning.policies import BudgetInfeasible
-from lowtide.planning.sharing import Event, peak_of
+from lowtide.planning.sharing import Event, Point, apart, peak_of, within
 from lowtide.training.planned import Planned
 from lowtide.units import format_bytes
 
@@ -55,8 +56,8 @@ class Loop:
         """Those that were open when what runs now began."""
         self._watch: Watch | None = None
         self._cycle: Cycle | None = None
-        self._fresh = False
-        """A graph has been planned by itself in this cycle."""
+        self._fresh: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        """Planned by themselves, or with too little: to be planned with the others that are there in their cycle."""
         self._exceeded = False
         """The budget was exceeded, which was said."""
         self._replanned = False
@@ -139,14 +140,25 @@ class Loop:
 
     def _close(self, cycle: Cycle) -> None:
         self.cycles += 1
+        self._known.pop(cycle.signature, None)
         self._known[cycle.signature] = cycle
+        budget = self.settings.budget_bytes
+        if budget is not None and cycle.grown and cycle.inside > budget:
+            log.warning(
+                "one training step took %s (%d bytes), more than the budget of %d bytes: %d bytes that live outside of "
+                "the compiled graphs are new since the step before, and beside them no plan was found. If they stay, "
+                "the next step plans again or raises",
+                format_bytes(cycle.peak),
+                cycle.peak,
+                budget,
+                cycle.grown,
+            )
         if cycle.is_prepared:
             return
         self.last = cycle
-        budget = self.settings.budget_bytes
         if budget is not None and cycle.inside > budget and cycle.predicted is not None and not self._replanned:
             self._replanned = True
-            self._spared = cycle.inside - min(cycle.predicted, budget)
+            self._spared = cycle.inside - cycle.predicted
             log.info(
                 "the compiled graphs took %s, predicted were %s: they are planned again with as much less",
                 format_bytes(cycle.inside),
@@ -206,7 +218,8 @@ class Loop:
         if budget is None:
             graph.planned = Planned(graph.captured, graph.captured, None)
             return
-        self._fresh = cycle.is_prepared = True
+        cycle.is_prepared = True
+        self._fresh.add(graph)
         there = max(watch.now, bytes_of(inputs) + self.settings.reserve_bytes)
         room = budget - there
         if room < 0:
@@ -242,9 +255,10 @@ class Loop:
 
     def _adapt(self, now: int) -> None:
         """Plan again where something is new, or where others have come to hold more than fits."""
-        budget, cycle = self.settings.budget_bytes, self._cycle
+        budget, cycle, watch = self.settings.budget_bytes, self._cycle, self._watch
         assert budget is not None
         assert cycle is not None
+        assert watch is not None
         self._known = {s: c for s, c in self._known.items() if all(self._calls.is_planned(number) for number, _ in s)}
         numbers = sorted({number for signature in self._known for number, _ in signature})
         place = {number: k for k, number in enumerate(numbers)}
@@ -252,25 +266,58 @@ class Loop:
         events = [expected(event, now - known.start, place) for known in self._known.values() for event in known.events]
         if not graphs:
             return
-        budget -= self._spared
+        newest = next(reversed(self._known))
+        due, grown = {place[number] for number, _ in newest}, max(0, now - self._known[newest].start)
+        for group in apart(len(graphs), events):
+            members, around = [graphs[k] for k in group], within(group, events)
+            points = [graph.point for graph in members if graph.point is not None]
+            is_new = any(graph in self._fresh for graph in members) and any(graph.is_rewritten for graph in members)
+            self._fresh.difference_update(members)
+            if is_new or peak_of(around, points) > budget - self._spared:
+                self._plan(members, around, points, grown, is_due=not due.isdisjoint(group))
+                cycle.is_prepared = True
+        watch.note()
         points = [graph.point for graph in graphs if graph.point is not None]
-        is_new = self._fresh and any(graph.is_rewritten for graph in graphs)
-        if is_new or peak_of(events, points) > budget:
+        if len(points) == len(graphs):
+            cycle.predicted = peak_of(events, points)
+
+    def _plan(
+        self, graphs: Sequence[CompiledGraph], events: Sequence[Event], points: list[Point], grown: int, *, is_due: bool
+    ) -> None:
+        """New plans for `graphs`, which share the budget. Where there are none, those that are not due are planned at
+        their next call, with what is there then; for the others it raises.
+
+        But the `grown` bytes that are new outside of the graphs may be gone before they count (`zero_grad` behind
+        forward): then this cycle runs with the least that was found, says so if that is too much, and what it sees
+        decides.
+        """
+        budget, cycle = self.settings.budget_bytes, self._cycle
+        assert budget is not None
+        assert cycle is not None
+        for spared in dict.fromkeys((self._spared, 0)):
             try:
-                points = plan_together(graphs, events, points, budget, self.settings)
+                plan_together(graphs, events, points, budget - spared, self.settings)
             except BudgetInfeasible as infeasible:
-                # What others have come to hold may be gone before it counts (`zero_grad` behind forward): wait and see.
-                if not self._spared and all(now <= known.start for known in self._known.values()):
-                    raise
+                if spared:
+                    self._spared = 0
+                    if peak_of(events, points) <= budget:  # as predicted, so what is there stays
+                        forget(infeasible)
+                        break
+                elif not is_due:
+                    for graph in graphs:
+                        graph.planned = graph.point = None
+                else:
+                    if not grown:
+                        raise
+                    cycle.grown = grown
+                    self._fresh.update(graphs)
+                    plan_lowest(graphs, events, points, infeasible, self.settings)
                 forget(infeasible)
-                self._spared = 0
             else:
-                self._fresh, cycle.is_prepared = False, True
-                for graph in graphs:
-                    graph.compile()
-            assert self._watch is not None
-            self._watch.note()
-        cycle.predicted = peak_of(events, points)
+                break
+        for graph in graphs:
+            if graph.planned is not None:
+                graph.compile()
 
 
 loops: dict[tuple[Settings, torch.device], Loop] = {}

@@ -10,7 +10,7 @@ from lowtide.compiling.settings import Settings
 from lowtide.compiling.within import fixed_bytes, ladder, measured, plan_low, plan_within, point_of
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
-from lowtide.planning.sharing import Event, Limits, Point, choose, limits_of, peak_of
+from lowtide.planning.sharing import Event, Limits, Point, choose, least_of, limits_of, lowest, peak_of
 from lowtide.records.step_plan import StepPlan
 from lowtide.training.planned import apply_plan
 from lowtide.units import format_bytes
@@ -68,16 +68,13 @@ def plan_together(
 ) -> list[Point]:
     """New plans for all of them: alone a graph gets all that is left. Several, or several calls of one that are
     open at once, first share by a common price, then each gets what the others leave."""
-    if len(graphs) == 1 and not any(event.is_nested for event in events):
+    if _is_alone(graphs, events):
         return [_plan_alone(graphs[0], limits_of(0, events, points, budget), settings)]
-    ladders = [_ladder(graph, settings) for graph in graphs]
-    found = choose([[point for _, point in steps] for steps in ladders], events, budget)
+    ladders = _ladders(graphs, events, points, budget, settings)
+    found = choose(_points(ladders), events, budget)
     if found is None:
-        least = [min((p for _, p in steps), key=lambda p: p.weight) for steps in ladders if steps]
-        raise SharedBudgetUnreachable(len(graphs), budget, peak_of(events, least) if all(ladders) else budget)
-    for graph, steps, k in zip(graphs, ladders, found, strict=True):
-        graph.use(apply_plan(graph.captured, steps[k][0]))
-    points = [steps[k][1] for steps, k in zip(ladders, found, strict=True)]
+        raise SharedBudgetUnreachable(len(graphs), budget, peak_of(events, _lowest(ladders, events)))
+    points = _use(graphs, ladders, found)
     for k, graph in enumerate(graphs):
         before = graph.planned
         assert before is not None
@@ -94,14 +91,65 @@ def plan_together(
     return points
 
 
+def plan_lowest(
+    graphs: Sequence[CompiledGraph],
+    events: Sequence[Event],
+    points: list[Point],
+    infeasible: BudgetInfeasible,
+    settings: Settings,
+) -> list[Point]:
+    """Plans near the least peak, where `plan_together` has found none within the budget."""
+    budget = infeasible.budget
+    if _is_alone(graphs, events):
+        graph, limits = graphs[0], limits_of(0, events, points, budget)
+        assert graph.profile is not None
+        return [graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))]
+    ladders = _ladders(graphs, events, points, budget, settings)
+    return _use(graphs, ladders, lowest(_points(ladders), events))
+
+
+def _is_alone(graphs: Sequence[CompiledGraph], events: Sequence[Event]) -> bool:
+    return len(graphs) == 1 and not any(event.is_nested for event in events)
+
+
 def _plan_alone(graph: CompiledGraph, limits: Limits, settings: Settings) -> Point:
     assert graph.profile is not None
     return graph.use(plan_within(graph.captured, graph.profile, limits, settings))
 
 
-def _ladder(graph: CompiledGraph, settings: Settings) -> list[tuple[StepPlan, Point]]:
-    if graph.ladder is None:
-        assert graph.profile is not None
-        plans = ladder(graph.captured, graph.profile, settings)
-        graph.ladder = [(plan, point_of(graph.captured, plan)) for plan in plans]
-    return graph.ladder
+Ladder = list[tuple[StepPlan, Point]]
+
+
+def _ladders(
+    graphs: Sequence[CompiledGraph], events: Sequence[Event], points: Sequence[Point], budget: int, settings: Settings
+) -> list[Ladder]:
+    """Of each graph plans from what it takes as it is to the least, between the others: those that take little come
+    first, and count from then on with the least that they need. So what a graph leaves while others run is among what
+    its plans lower."""
+    there = list(points)
+    found: dict[int, Ladder] = {}
+    for k in sorted(range(len(graphs)), key=lambda k: max(there[k].forward, there[k].saved + there[k].backward)):
+        graph, limits = graphs[k], limits_of(k, events, there, budget)
+        place = (limits.forward - limits.backward, limits.saved - limits.backward)
+        if graph.ladder is None or graph.ladder[0] != place:
+            assert graph.profile is not None
+            plans = ladder(graph.captured, graph.profile, limits, settings)
+            graph.ladder = (place, [(plan, point_of(graph.captured, plan)) for plan in plans])
+        found[k] = graph.ladder[1]
+        there[k] = least_of([point for _, point in found[k]])
+    return [found[k] for k in range(len(graphs))]
+
+
+def _points(ladders: Sequence[Ladder]) -> list[list[Point]]:
+    return [[point for _, point in ladder] for ladder in ladders]
+
+
+def _lowest(ladders: Sequence[Ladder], events: Sequence[Event]) -> list[Point]:
+    points = _points(ladders)
+    return [ladder[k] for ladder, k in zip(points, lowest(points, events), strict=True)]
+
+
+def _use(graphs: Sequence[CompiledGraph], ladders: Sequence[Ladder], places: Sequence[int]) -> list[Point]:
+    for graph, steps, k in zip(graphs, ladders, places, strict=True):
+        graph.use(apply_plan(graph.captured, steps[k][0]))
+    return [steps[k][1] for steps, k in zip(ladders, places, strict=True)]

@@ -75,12 +75,13 @@ def plan_low(
     raise infeasible
 
 
-def ladder(graph: StepGraph, found: Profile, settings: Settings) -> list[StepPlan]:
-    """Plans of the measured graph from what it takes as it is down to the least that was reached."""
+def ladder(graph: StepGraph, found: Profile, limits: Limits, settings: Settings) -> list[StepPlan]:
+    """Plans of the measured graph between others that leave `limits`, from what it takes as it is down to the least
+    that was reached. Not all of them are within the budget: who else gives way is still open."""
     budget = settings.budget_bytes
     assert budget is not None
-    variant = Variant(graph, found)
-    return frontier_plans(variant, budget, points=POINTS, time_limit=seconds(found, settings), say=quiet)
+    around = surrounded(graph, found, limits, budget)
+    return frontier_plans(Variant(graph, around), points=POINTS, time_limit=seconds(found, settings), say=quiet)
 
 
 def seconds(found: Profile, settings: Settings) -> float:

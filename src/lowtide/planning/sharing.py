@@ -5,7 +5,7 @@ with what it found on the device; each plan of a graph is a `Point`: how far its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,6 @@ class Point:
     backward: int
     """The most that backward takes above what was there before it."""
     time: float
-
-    @property
-    def weight(self) -> int:
-        """The most bytes that are the graph's own, at any time."""
-        return max(self.forward, self.saved + self.backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +85,97 @@ def limits_of(graph: int, events: Sequence[Event], chosen: Sequence[Point], budg
     return Limits(min(forward), min(saved), min(backward))
 
 
+def apart(graphs: int, events: Sequence[Event]) -> list[tuple[int, ...]]:
+    """The graphs in groups, of which one never holds anything while another one runs: each is planned by itself."""
+    groups = [{g} for g in range(graphs)]
+    for event in events:
+        here = set(event.open) if event.graph is None else {event.graph, *event.open}
+        met = [group for group in groups if group & here]
+        groups = [group for group in groups if not group & here] + ([set[int]().union(*met)] if met else [])
+    return sorted(tuple(sorted(group)) for group in groups)
+
+
+def within(group: Sequence[int], events: Sequence[Event]) -> list[Event]:
+    """The events in which a graph of `group` runs or waits, its graphs named by their place in it."""
+    place = {g: k for k, g in enumerate(group)}
+    return [
+        replace(
+            event,
+            graph=None if event.graph is None else place[event.graph],
+            open=tuple(place[g] for g in event.open),
+        )
+        for event in events
+        if event.graph in place or not place.keys().isdisjoint(event.open)
+    ]
+
+
+def least_of(ladder: Sequence[Point]) -> Point:
+    """What is needed at least of each kind of bytes, though perhaps of no two at once."""
+    return Point(
+        min(point.forward for point in ladder),
+        min(point.saved for point in ladder),
+        min(point.backward for point in ladder),
+        min(point.time for point in ladder),
+    )
+
+
+def weights_of(graph: int, ladders: Sequence[Sequence[Point]], events: Sequence[Event]) -> list[int]:
+    """For each point of `graph` the highest event that it takes part in, beside the least of all others: what is saved
+    counts where others run."""
+    others = [least_of(ladder) for ladder in ladders]
+    mine = [event for event in events if event.graph == graph or graph in event.open]
+    return [peak_of(mine, [*others[:graph], point, *others[graph + 1 :]]) for point in ladders[graph]]
+
+
 def choose(ladders: Sequence[Sequence[Point]], events: Sequence[Event], budget: int) -> list[int] | None:
     """For each graph the place of a point on its ladder, so that every event fits; None where none was found.
 
-    One price of a byte for all: each graph takes the point at which its time and its bytes at that price are least. The
-    lowest price at which everything fits counts. What is then left of the budget goes to those whom it saves most time.
+    One price of a byte for all: each graph takes the point at which its time and its weight at that price are least.
+    The lowest price at which everything fits counts. What is then left of the budget goes to those whom it saves most
+    time.
     """
+    if not all(ladders):
+        return None
+    scaled = [
+        list(zip(weights_of(g, ladders, events), (p.time for p in ladder), strict=True))
+        for g, ladder in enumerate(ladders)
+    ]
     prices = {0.0}
-    for ladder in ladders:
-        for a in ladder:
-            for b in ladder:
-                if a.weight > b.weight and b.time > a.time:
-                    prices.add((b.time - a.time) / (a.weight - b.weight))
+    for ladder in scaled:
+        for weight, time in ladder:
+            prices |= {(slower - time) / (weight - less) for less, slower in ladder if weight > less and slower > time}
     for price in [*sorted(prices), float("inf")]:
-        chosen = [_at(price, ladder) for ladder in ladders]
+        chosen = [_at(price, ladder) for ladder in scaled]
         if _fits(ladders, chosen, events, budget):
             return _with_the_rest(ladders, chosen, events, budget)
-    return None
+    chosen = lowest(ladders, events)
+    return _with_the_rest(ladders, chosen, events, budget) if _fits(ladders, chosen, events, budget) else None
 
 
-def _at(price: float, ladder: Sequence[Point]) -> int:
+def lowest(ladders: Sequence[Sequence[Point]], events: Sequence[Event]) -> list[int]:
+    """Places with which the highest event is low, and then the next: from the least weights on, one graph at a time
+    moves to where that helps most, until none can."""
+    chosen = []
+    for g, ladder in enumerate(ladders):
+        weights = weights_of(g, ladders, events)
+        chosen.append(min(range(len(ladder)), key=lambda k: (weights[k], ladder[k].time)))
+
+    def heights(places: Sequence[int]) -> tuple[list[int], float]:
+        points = [ladder[k] for ladder, k in zip(ladders, places, strict=True)]
+        return sorted((event.peak(points) for event in events), reverse=True), sum(p.time for p in points)
+
+    while True:
+        moves = [[*chosen[:g], k, *chosen[g + 1 :]] for g, ladder in enumerate(ladders) for k in range(len(ladder))]
+        best = min(moves, key=heights)
+        if heights(best) >= heights(chosen):
+            return chosen
+        chosen = best
+
+
+def _at(price: float, ladder: Sequence[tuple[int, float]]) -> int:
     def cost(k: int) -> tuple[float, float]:
-        point = ladder[k]
-        return (
-            (point.weight, point.time) if price == float("inf") else (point.time + price * point.weight, point.weight)
-        )
+        weight, time = ladder[k]
+        return (weight, time) if price == float("inf") else (time + price * weight, weight)
 
     return min(range(len(ladder)), key=cost)
 

@@ -113,8 +113,8 @@ def refuse(graph: fx.Graph) -> None:
         sizes = [size for x in pytree.tree_leaves(node.meta.get("val")) if isinstance(x, Tensor) for size in x.shape]
         if any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in (*values, *sizes)):
             raise CaptureError(
-                "its shapes vary, and a plan is for one shape: give torch.compile dynamic=False, then each shape gets "
-                "a graph and a plan of its own"
+                "it has a size or a number that is known only while it runs, and a plan is for fixed ones: compute it "
+                "outside of the compiled module"
             )
         if "recompute" in node.meta:
             raise CaptureError(

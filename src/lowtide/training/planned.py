@@ -193,14 +193,14 @@ def _following(graph: StepGraph, step: StepProblem, others: Sequence[StepPlan], 
         yield Plan(schedule, name, timeline.peak, timeline.time, timeline.overhead, bound=0.0, seconds=0.0, note=note)
 
 
-def frontier_plans(variant: Variant, budget: int, *, points: int, time_limit: float, say: Say) -> list[StepPlan]:
-    """Plans of the measured step, from what it takes as it is down to the least reached, none above `budget`."""
+def frontier_plans(variant: Variant, *, points: int, time_limit: float, say: Say) -> list[StepPlan]:
+    """Plans of the measured step, from what it takes as it is down to the least reached."""
     step = problem_of(variant.graph, variant.profile)
     found = frontier_policy().frontier(step.problem, points=points, time_limit=time_limit, progress=say)
     unplanned = simulate(step.problem, step.problem.program).peak - step.states_B
-    whole = [_step_plan(variant.graph, step, None, budget, "optimal", unplanned)] if unplanned <= budget else []
-    fitting = [plan for plan in found if plan.peak <= budget and plan.schedule.ops != step.problem.program]
-    return whole + [_step_plan(variant.graph, step, plan, plan.peak, "optimal", unplanned) for plan in fitting]
+    whole = _step_plan(variant.graph, step, None, unplanned, "optimal", unplanned)
+    others = [plan for plan in found if plan.schedule.ops != step.problem.program]
+    return [whole, *(_step_plan(variant.graph, step, plan, plan.peak, "optimal", unplanned) for plan in others)]
 
 
 def _step_plan(
