@@ -30,7 +30,8 @@ def measured(graph: StepGraph, tensors: Sequence[Tensor], room: int, settings: S
     """`graph` measured on `tensors` while it takes no more than about `room` bytes, inputs included."""
     seconds = provisional_seconds(graph, settings.time_limit)
     through = provisional_step(graph, None, room, seconds=seconds, say=quiet)
-    found = profile(graph, list(tensors), runs=2, quick=True, through=through)
+    inputs = [x.detach() for x in tensors]  # parameters among them
+    found = profile(graph, inputs, runs=2, quick=True, through=through)
     boundary = _boundary(graph)
     ops = [replace(op, runtime_ms=0.0, workspace_B=0) if op.rank == boundary.rank else op for op in found.ops]
     return replace(found, ops=tuple(ops))
