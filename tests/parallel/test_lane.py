@@ -28,6 +28,9 @@ from tests.parallel.two_ranks import batches, loss, model_of, on_two
 def worthwhile(profile: Profile, graph: StepGraph, ranks: Ranks) -> tuple[Profile, Links]:
     """As if the link were slow and took nothing from compute: what was measured here decides nothing."""
     found, links = with_link_times(profile, graph, ranks)
+    times = {op.name: op.runtime_ms for op in found.ops}
+    assert links.keys() <= times.keys()
+    assert all(link.drag >= 0 and 0 <= link.start + link.wait <= times[name] for name, link in links.items())
     slow = {name: Flight(0.01, 0.01, 0.0) for name in links}
     ops = tuple(replace(op, runtime_ms=0.5) if op.name in slow else op for op in found.ops)
     return replace(found, ops=ops), slow

@@ -93,6 +93,18 @@ def test_within_any_budget_or_not_at_all(seed: int) -> None:
         assert simulate(beside.problem, beside.order) == beside.timeline
 
 
+def test_what_is_under_way_holds_its_buffers_until_it_is_waited_for() -> None:
+    beside = found()
+    assert beside is not None
+    gone = [replace(s, bytes=0) if s.name == "buffers of reduce3" else s for s in beside.problem.storages]
+    without = simulate(replace(beside.problem, storages=tuple(gone)), beside.order)
+    names = [beside.problem.ops[o].name for o in beside.order]
+    start, wait = names.index("start_reduce3"), names.index("reduce3")
+    assert wait > start + 3
+    held = [FULL if start <= step <= wait else 0 for step in range(len(names))]
+    assert [a - b for a, b in zip(beside.timeline.live, without.live, strict=True)] == held
+
+
 def test_bytes_know_no_clock() -> None:
     beside = found(order=None)
     assert beside is not None

@@ -28,8 +28,8 @@ from lowtide.records.transfer import between
 
 RUNS = 3
 """Of each size, of which the median counts; one more comes before."""
-MOST_AT_ONCE = 4
-"""Collectives beside the compute that is measured: each holds buffers."""
+BESIDE, AT_ONCE = 2**20, 8
+"""Elements of the collectives beside which compute is measured, and how many: each holds buffers."""
 SMALLEST, APART = 4096, 16
 """Elements of the smallest size, and how many times larger the next one is, up to the largest that the step has."""
 
@@ -49,7 +49,7 @@ def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> tuple[P
         for ops in kinds.values():
             sizes = _sizes(max(_elements(op) for op in ops))
             measured = [ranks.largest(_measured(ops[0], size, graph.device, ranks)) for size in sizes]
-            (drag,) = ranks.largest([_drag(ops[0], sizes[-1], graph.device, ranks)])
+            (drag,) = ranks.largest([_drag(ops[0], graph.device, ranks)])
             for op in ops:
                 parts = (between(sizes, times, _elements(op)) for times in zip(*measured, strict=True))
                 start, flight, wait = parts
@@ -122,26 +122,23 @@ def _starter(op: Op, size: int, device: torch.device, ranks: Ranks) -> Callable[
     return lambda: STARTS[target](sent, *rows, *others, **op.node.kwargs)
 
 
-def _drag(op: Op, size: int, device: torch.device, ranks: Ranks) -> float:
-    """Of a collective's time under way the share that compute beside it loses; alone and beside it in turn, on all
-    ranks at once, for about as long as compute takes."""
-    work, clock = compute_of_a_while(device), clock_for(device)
+def _drag(op: Op, device: torch.device, ranks: Ranks) -> float:
+    """Of a collective's time under way the share that compute beside it loses; alone and beside some in turn, on all
+    ranks at once; medians."""
+    work, clock = compute_of_a_while(device, rounds=1), clock_for(device)
     work()
-    lost, spent = [], []
+    _, under_way, _ = ranks.largest(_measured(op, BESIDE, device, ranks))
+    alone, beside = [], []
     for _ in range(RUNS):
         ranks.any(False)
         clock.start()
         work()
-        alone = clock.stop()
-        under_way = sum(_measured(op, size, device, ranks)[1:2])
-        count = int(min(MOST_AT_ONCE, max(1.0, ranks.largest([alone / max(under_way, 1e-3)])[0])))
-        start = _starter(op, size, device, ranks)
+        alone.append(clock.stop())
+        starts = [_starter(op, BESIDE, device, ranks) for _ in range(AT_ONCE)]
+        flights = [start() for start in starts]
         clock.start()
-        flights = [start() for _ in range(count)]
         work()
-        beside = clock.stop()
+        beside.append(clock.stop())
         for flight in flights:
             flight.finish()
-        lost.append(max(0.0, beside - alone))
-        spent.append(count * under_way)
-    return sum(lost) / sum(spent) if sum(spent) else 0.0
+    return max(0.0, median(beside) - median(alone)) / (AT_ONCE * under_way) if under_way else 0.0

@@ -78,14 +78,14 @@ def _copying(space: SwapSpace, work: Callable[[], None], clock: Clock) -> tuple[
     return out, back
 
 
-def compute_of_a_while(device: torch.device) -> Callable[[], None]:
+def compute_of_a_while(device: torch.device, rounds: int = 4) -> Callable[[], None]:
     """Some tens of milliseconds of compute, without random numbers, which are the user's."""
     left, wide = torch.full((768, 768), 0.01, device=device), torch.full((2**21,), 0.01, device=device)
 
     def work() -> None:
         x: Tensor = wide
         with torch.no_grad():
-            for _ in range(4):
+            for _ in range(rounds):
                 for _ in range(5):
                     left @ left
                 x = torch.tanh(x + 1)
