@@ -3,7 +3,7 @@
 # make test-kernels  the zoo and the conditions again with other vector units and thread counts: bits must not depend on them
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
-# make fits     what docs/fit.md shows of Llama 3.1 8B on H100, under reports/fit; planned, nothing is measured
+# make fits     what docs/fit.md shows: plans of Llama 3.1 8B on H100, and published runs predicted; nothing is measured
 # make analysis docs/analysis.md and the tables of README.md, docs/results.md and docs/fit.md from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    memory, page faults and time: eager, warm eager, captured, checkpointed, planned at three budgets (16 minutes)
@@ -101,11 +101,9 @@ largest: setup
 FIT := $(BIN)/lowtide fit llama-3.1-8b --device h100-96 --dtype bf16 --force
 
 fits: setup
-	$(FIT) --world 8 --checkpoint selective --batch-size 2 --seq-len 8192 --out reports/fit/8
-	$(FIT) --world 128 --checkpoint selective --batch-size 2 --seq-len 8192 --out reports/fit/128
-	$(FIT) --world 8 --checkpoint full --batch-size 1 --seq-len 32768 --out reports/fit/8-long
 	$(FIT) --world 8 --checkpoint selective --batch-size 2 --seq-len 8192 --budget 79GiB,68GiB,47GiB,40GiB,36GiB,23GiB --time-limit 15 --out reports/fit/8-plans
 	$(FIT) --world 8 --checkpoint selective --seq-len 8192 --budget 79GiB,47GiB,23GiB --largest length --time-limit 5 --out reports/fit/8-longest
+	$(BIN)/lowtide bench fit-public --force --out reports/fit/public
 
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions

@@ -22,7 +22,7 @@ PAGES = {
 MOST_WORDS = 900
 TABLES = {
     "README.md": {"results"},
-    "docs/fit.md": {"fit-published", "fit-plans", "fit-longest"},
+    "docs/fit.md": {"fit-public", "fit-public-errors", "fit-plans", "fit-longest"},
     "docs/results.md": {"largest", "sweep", "budgets", "swap", "capture", "startup", "process"},
 }
 COMMANDS = sorted({line for text in PAGES.values() for line in re.findall(r"^lowtide \w.*$", text, re.MULTILINE)})

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import lowtide
 from lowtide.fitting.checkpointing import usual
-from lowtide.fitting.rank import Rank
-from lowtide.fitting.sharding import shard, spread
+from lowtide.fitting.rank import Rank, accumulating, alone
+from lowtide.fitting.sharding import Links, shard, spread
 from lowtide.fitting.sketch import Sketch, sketch
 from lowtide.planning.policies import policy
 from lowtide.planning.simulate import Timeline, simulate
@@ -17,6 +17,7 @@ from lowtide.profiling.estimate import A_CPU
 from lowtide.records.vocabulary import Role
 
 WIDTH, BLOCKS = 32, 5
+LINKS = Links(1e6, 1e5)
 
 
 class Deep(nn.Module):
@@ -40,11 +41,11 @@ def drawn(dtype: torch.dtype = torch.float32, batch: int = 4) -> Sketch:
 
 
 def sharded(step: Sketch, world: int = 4) -> Rank:
-    return shard(step.late, step.plain.graph, world, 1e6)
+    return shard(step.late, step.plain.graph, world, LINKS)
 
 
 def ran(step: Sketch, world: int = 4, checkpoint: str = "none", parallel: str = "fsdp") -> Timeline:
-    rank = spread(step.late, step.plain.graph, world, parallel, 1e6)
+    rank = spread(step.late, step.plain.graph, world, parallel, LINKS)
     rank, order = usual(rank, step.plain.graph, checkpoint)
     return simulate(rank.problem, order)
 
@@ -101,6 +102,66 @@ def test_more_devices_take_less_of_each() -> None:
     peaks = [ran(step, world).peak for world in (2, 4, 64)]
     assert peaks == sorted(peaks, reverse=True)
     assert len(set(peaks)) == len(peaks)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8, 64, 512])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_stays_on_a_rank_by_hand(world: int, dtype: torch.dtype) -> None:
+    """A share of each parameter and of both of its states in float32, the steps, the batch and the next block."""
+    step = drawn(dtype)
+    one = sharded(step, world)
+    sizes = [WIDTH * WIDTH, WIDTH] * 2 * BLOCKS + [WIDTH, 1]
+    shares = sum(-(-4 * size // world) for size in sizes)
+    steps = sum(-(-4 * 4 // (dtype.itemsize * world)) for _ in sizes)
+    ahead = 2 * dtype.itemsize * (WIDTH * WIDTH + WIDTH)
+    batch = dtype.itemsize * 4 * WIDTH
+    held = sum(storage.bytes for storage in one.problem.storages if storage.resident)
+    assert held == 3 * shares + steps + ahead + batch
+
+
+def test_gradients_that_are_summed_stay_as_shards() -> None:
+    step = drawn(torch.bfloat16)
+    one = sharded(step)
+    summed = accumulating(one, step.plain.graph, 4)
+    pieces = sum(one.problem.sizes[s] for s in one.pieces)
+    assert summed.problem.storages[-1].bytes == pieces
+    held = [sum(s.bytes for s in rank.problem.storages if s.resident) for rank in (one, summed)]
+    assert held[1] == held[0] + pieces
+    times = [sum(rank.problem.times[o] for o in rank.updates) for rank in (one, summed)]
+    assert times[1] == pytest.approx(times[0] / 4)
+    parameters = [storage for storage in step.plain.graph.storages if storage.role is Role.GRADIENT]
+    alone_step = accumulating(alone(step.late, step.plain.graph), step.plain.graph, 1)
+    assert alone_step.problem.storages[-1].bytes == sum(storage.bytes for storage in parameters)
+
+
+def test_the_planner_gathers_once_where_there_is_room_and_again_where_there_is_not() -> None:
+    """ZeRO-2 where all gathered blocks have room, ZeRO-3 where they have not."""
+    one = sharded(drawn())
+    kept = simulate(one.problem, one.problem.program).peak
+    for room, again in ((kept, False), (ran(drawn()).peak, True)):
+        plan = policy("optimal").plan(one.problem, room, time_limit=2.0)
+        runs = [sum(o == gather for o in plan.schedule.ops) for gather in one.gathers]
+        assert (max(runs) > 1) is again
+
+
+def test_a_ring_is_as_wide_as_its_way_out_of_a_node() -> None:
+    links = Links(peer=450.0, network=40.0)
+    assert links.rate(8) == 450.0
+    assert links.rate(64) == 320.0
+    assert links.rate(64, sharing=8) == 40.0
+    assert Links(peer=100.0, network=40.0).rate(16) == 100.0
+
+
+def test_a_collective_costs_what_does_not_fit_beside_compute() -> None:
+    step = drawn()
+    fast, slow = (shard(step.late, step.plain.graph, 4, Links(rate)) for rate in (1e12, 1.0))
+    block = 2 * (WIDTH * WIDTH + WIDTH) * 4
+    (gather,) = (op for op in slow.problem.ops if op.name == "gather blocks.2")
+    sending = block * 3 / 4 / 1.0
+    compute = sum(op.time for op in step.late.problem.ops if op.name.startswith(("addmm", "tanh"))) / BLOCKS
+    assert gather.time == pytest.approx(1.1 * sending - compute, rel=0.01)
+    (hidden,) = (op for op in fast.problem.ops if op.name == "gather blocks.2")
+    assert hidden.time == pytest.approx(0.1 * block * 3 / 4 / 1e12)
 
 
 def test_hsdp_takes_what_a_node_of_fsdp_takes() -> None:

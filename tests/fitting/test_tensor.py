@@ -127,3 +127,53 @@ def test_shared_weights_are_refused() -> None:
 def test_bad_worlds_get_one_sentence(world: int, parallel: str, tensor: int, said: str) -> None:
     with pytest.raises(lowtide.InputError, match=said):
         Setting(world, parallel, tensor=tensor)
+
+
+def llama(tokens: int = 32) -> Any:
+    """A tiny one of transformers, with its own tp_plan."""
+    from lowtide.models.configurations import KNOWN, of_configuration
+    from lowtide.models.training import ModelOptions
+
+    facts = {**KNOWN["llama-3.1-8b"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    facts |= {"num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 256}
+    with torch.device("meta"):
+        return of_configuration("tiny", facts, 4, ModelOptions(seq_len=tokens))
+
+
+def llama_step(*, sequence: bool, tokens: int = 32) -> Sketch:
+    training = llama(tokens)
+    make = lambda m: torch.optim.AdamW(m.parameters(), fused=True)  # noqa: E731
+    rates = find_device("h100").rates
+    return sketch(training.model, make, training.batch, None, rates, gpu=True, tensor=4, sequence=sequence)
+
+
+@pytest.mark.slow
+def test_sequence_parallel_splits_tokens_and_logits() -> None:
+    """Between layers a rank has a quarter of the tokens, and of the logits a quarter of the classes."""
+    split, whole = (llama_step(sequence=sequence) for sequence in (True, False))
+    counts = {}
+    for name, step in (("split", split), ("whole", whole)):
+        ops = [op.op for op in step.plain.graph.ops]
+        counts[name] = {what: sum(what in op for op in ops) for what in ("all_reduce", "reduce_scatter", "all_gather")}
+    # A block has two parts: gathered before, scattered behind, and the same in backward.
+    assert counts["split"]["reduce_scatter"] >= 2 * 2 * 2
+    assert counts["whole"]["reduce_scatter"] == 0
+    logits = 4 * 32 * 256 * 4
+    largest = [max(s.bytes for s in step.plain.graph.storages if not s.resident) for step in (split, whole)]
+    assert largest[1] >= logits > largest[0]
+    peaks = [simulate(step.late.problem, step.late.problem.program).peak for step in (split, whole)]
+    assert peaks[0] < peaks[1]
+    held = [sum(s.bytes for s in step.plain.graph.storages if s.role is Role.PARAMETER) for step in (split, whole)]
+    assert held[0] == held[1]
+
+
+@pytest.mark.slow
+def test_tokens_that_are_not_divided_and_plans_of_styles_are_refused() -> None:
+    with pytest.raises(lowtide.InputError, match="4 devices do not divide 30 tokens"):
+        llama_step(sequence=True, tokens=30)
+    with torch.device("meta"):
+        model, x = Net(PLANS["styles"]), torch.ones(SAMPLES, WIDTH)
+    with pytest.raises(lowtide.InputError, match="that of Net has others"):
+        sketch(model, torch.optim.SGD(model.parameters()), x, None, find_device("l4").rates, tensor=2, sequence=True)
+    with pytest.raises(lowtide.InputError, match="belongs to tensor parallel"):
+        Setting(8, "fsdp", sequence=True)

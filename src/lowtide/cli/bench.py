@@ -11,6 +11,7 @@ from lowtide.cli.bench_capture import capture
 from lowtide.cli.bench_compile import compiled
 from lowtide.cli.bench_deeper import deeper
 from lowtide.cli.bench_fit import fit
+from lowtide.cli.bench_fit_public import fit_public
 from lowtide.cli.bench_parallel import parallel
 from lowtide.cli.bench_process import compare, process
 from lowtide.cli.bench_startup import startup
@@ -38,6 +39,7 @@ app.command("capture")(capture)
 app.command("budgets")(budgets)
 app.command("compile")(compiled)
 app.command("fit")(fit)
+app.command("fit-public")(fit_public)
 app.command("process")(process)
 app.command("parallel")(parallel)
 app.command("startup")(startup)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lowtide.fitting.record import Fit
     from lowtide.fitting.sketch import Sketch
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+DTYPES = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 STRETCH = 256
 """Tokens: the longest sample is looked for in stretches of so many."""
 
@@ -53,7 +53,10 @@ def fit(
     batch_size: BatchSize = 1,
     dtype: Annotated[
         str | None,
-        typer.Option(help="Of weights and batch: fp32, bf16 or fp16; as built without.", callback=_check_dtype),
+        typer.Option(
+            help="Of weights and batch: fp32, bf16, fp16; amp-bf16, amp-fp16: autocast; as built without.",
+            callback=_check_dtype,
+        ),
     ] = None,
     world: Annotated[int, typer.Option(help="Over so many devices; the batch is that of each.")] = 1,
     parallel: Annotated[str, typer.Option(help="How they share the work: fsdp, hsdp, ddp, tp or fsdp+tp.")] = "fsdp",
@@ -61,6 +64,16 @@ def fit(
     checkpoint: Annotated[
         str, typer.Option(help="Without a plan: none, or per block selective (as torchtitan) or full checkpointing.")
     ] = "none",
+    sequence: Annotated[
+        bool, typer.Option("--sequence-parallel", help="With tp and fsdp+tp: the tokens between layers are shared too.")
+    ] = False,
+    compiled: Annotated[
+        str, typer.Option("--compile", help="What torch.compile takes: none, blocks (as torchtitan) or model.")
+    ] = "none",
+    accumulate: Annotated[
+        int | None,
+        typer.Option(min=1, help="Batches for one update; with 1, gradients stay between steps as well."),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -92,10 +105,10 @@ def fit(
     if out is not None:
         need("reports", "lowtide fit --out")
     import torch
-    from torch.utils._pytree import tree_map_only
 
     from lowtide.fitting import limits
     from lowtide.fitting.devices import find_device
+    from lowtide.fitting.dtypes import in_dtype
     from lowtide.fitting.fit import CAPTURE, Setting, judge, limit_of
     from lowtide.fitting.report import draw, table
     from lowtide.fitting.report import timings as timings_of
@@ -104,7 +117,7 @@ def fit(
 
     if (tp is None) == (parallel == "fsdp+tp"):
         raise InputError("--parallel fsdp+tp needs --tp N, so many devices that share each layer; no other takes --tp")
-    setting = Setting(world, parallel, checkpoint, tp or 1)
+    setting = Setting(world, parallel, checkpoint, tp or 1, compiled, sequence, accumulate or 0)
     if needed and parallel == "tp":
         raise InputError("--needed does not apply to --parallel tp, which fixes how many devices share a layer")
     devices = [find_device(name) for name in dict.fromkeys(names)]
@@ -133,20 +146,17 @@ def fit(
             raise InputError(
                 f"{chosen.model} cannot be built without data ({why}): leave out what reads values"
             ) from None
-        batch = training.batch
-        if dtype is not None:
-            kind = getattr(torch, DTYPES[dtype])
-            training.model.to(kind)
-            batch = tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.is_floating_point() else x, batch)
+        training = in_dtype(training, dtype)
         called.append(training.name)
         return sketch(
             training.model,
             lambda m: chosen.make_optimizer(replace(training, model=m)),
-            batch,
+            training.batch,
             training.loss,
             found.rates,
             gpu=found.gpu,
             tensor=setting.sharing,
+            sequence=setting.sequence,
         )
 
     def with_largest(result: "Fit", found: "Device") -> "Fit":

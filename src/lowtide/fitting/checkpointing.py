@@ -9,6 +9,8 @@ from lowtide.fitting.sharding import ROOT, block_of
 from lowtide.graph.step_graph import StepGraph
 
 CHECKPOINTS = ("none", "selective", "full")
+_KEPT = ("scaled_dot_product", "reduce_scatter")
+"""What torchtitan's selective mode keeps beside every second product."""
 
 
 def check_checkpoint(checkpoint: str) -> None:
@@ -17,12 +19,15 @@ def check_checkpoint(checkpoint: str) -> None:
         raise InputError(f"unknown checkpointing {shown(checkpoint)}: write one of {', '.join(CHECKPOINTS)}")
 
 
-def usual(rank: Rank, graph: StepGraph, checkpoint: str = "none") -> tuple[Rank, tuple[int, ...]]:
+def usual(
+    rank: Rank, graph: StepGraph, checkpoint: str = "none", *, compiled: bool = False
+) -> tuple[Rank, tuple[int, ...]]:
     """`rank` and its order without a plan.
 
     Gathered blocks are let go after forward and gathered again in backward, but for what belongs to no block, as FSDP2
     does. `full` keeps what goes into a block, `selective` also attention and every second matrix product, as torchtitan
-    does; the rest of a block is made again, all at once, when backward reaches it.
+    does; the rest of a block is made again, all at once, when backward reaches it. In a
+    `compiled` block only what its backward reads is kept.
     """
     check_checkpoint(checkpoint)
     root = {s for s in rank.gathered if rank.problem.storages[s].name.startswith(ROOT)}
@@ -32,7 +37,8 @@ def usual(rank: Rank, graph: StepGraph, checkpoint: str = "none") -> tuple[Rank,
     blocks, held = _blocks(rank, graph, selective=checkpoint == "selective")
     if not blocks:
         raise InputError(f"{checkpoint} checkpointing needs blocks with a number in their name, and there are none")
-    rank = _holding(rank, graph, held)
+    if not compiled:
+        rank = _holding(rank, graph, held)
     return rank, recomputing(rank, gathered | set(blocks), blocks)
 
 
@@ -112,7 +118,8 @@ def _blocks(rank: Rank, graph: StepGraph, *, selective: bool) -> tuple[dict[int,
             continue
         product = op.op.startswith("aten.mm")
         counts[block] = counts.get(block, 0) + product
-        if selective and ("scaled_dot_product" in op.op or (product and counts[block] % 2)):
+        stays = any(word in op.op for word in _KEPT)
+        if selective and (stays or (product and counts[block] % 2)):
             kept.update(problem.writes[o])
             held.update(dict.fromkeys(problem.writes[o], block))
     return {s: block for s, block in made.items() if s not in kept}, held

@@ -17,14 +17,19 @@ from lowtide.profiling.estimate import Rates
 HERE = "this machine"
 CONTEXT_B = 1 << 30
 """What the driver and its libraries take of a GPU before the first tensor; an assumption: half to one and a half."""
-MATMUL_SHARE, BANDWIDTH_SHARE = 0.5, 0.75
-"""Of the rates in the datasheet, what training reaches. An assumption: with these, Llama 3.1 8B on an H100 comes near
-the speed that torchtitan has published; expect a third more or less."""
+MATMUL_SHARE, BANDWIDTH_SHARE = 0.55, 0.75
+"""Of the rates in the datasheet, what training reaches, where the data file does not say it of a device."""
+NETWORK_SHARE = 0.8
+"""Of the rate of a network card."""
 BYTES_ERROR_HERE, TIME_ERROR_HERE = 0.01, 0.5
 """Of this CPU: what the tests hold bytes to, and what to expect of times that nobody has calibrated."""
 START_MS = 0.004
 """To launch a kernel."""
-_KNOWN_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "peer_GB_s", "source"}
+_NEEDED_KEYS = {"name", "memory_MiB", "bandwidth_GB_s", "tflops", "peer_GB_s", "source"}
+_MORE_KEYS = {"network_GB_s", "reached"}
+_REACHED = {"matmul", "attention"}
+_NETWORK_GB_S = 50
+"""Each device with a card of its own of 400 Gbit/s, where nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Device:
     peer_bytes_per_ms: float
     """Between two of them, one direction."""
     source: str
+    network_bytes_per_ms: float = NETWORK_SHARE * _NETWORK_GB_S * 1e6
+    """Of one of them to another node, one direction."""
     gpu: bool = True
     """Torch's choices there: its caching allocator, its attention kernels, foreach."""
     bytes_error: float = 0.05
@@ -99,20 +106,32 @@ def _calibrated(found: Calibration) -> Device:
 
 
 def _device(key: str, facts: Any) -> Device:
-    if not isinstance(facts, dict) or set(facts) != _KNOWN_KEYS:
+    if not isinstance(facts, dict) or not _NEEDED_KEYS <= set(facts) <= _NEEDED_KEYS | _MORE_KEYS:
         raise InputError(
-            f"the device {shown(key)} must have the fields {', '.join(sorted(_KNOWN_KEYS))}, and no others"
+            f"the device {shown(key)} must have the fields {', '.join(sorted(_NEEDED_KEYS))}, may have "
+            f"{' and '.join(sorted(_MORE_KEYS))}, and no others"
         )
     numbers = [facts["memory_MiB"], facts["bandwidth_GB_s"], facts["peer_GB_s"], *_rates(facts["tflops"])]
-    if not all(isinstance(x, int | float) and 0 < x < 1e9 for x in numbers) or "float32" not in facts["tflops"]:
+    network = facts.get("network_GB_s", _NETWORK_GB_S)
+    positive = all(isinstance(x, int | float) and 0 < x < 1e9 for x in (*numbers, network))
+    if not positive or "float32" not in facts["tflops"]:
         raise InputError(
             f"the device {shown(key)} needs numbers above zero for its memory and rates, and tflops of float32 at least"
         )
+    reached = facts.get("reached", {})
+    shares = _rates(reached)
+    if not set(reached) <= _REACHED or not all(isinstance(x, int | float) and 0 < x <= 1 for x in shares):
+        raise InputError(
+            f"the device {shown(key)} has a share of its matrix rate that is reached of {shown(sorted(reached))}: "
+            f"write shares from 0 to 1 of {' and '.join(sorted(_REACHED))}"
+        )
     memory = int(facts["memory_MiB"]) << 20
+    products = reached.get("matmul", MATMUL_SHARE)
     rates = Rates(
         bytes_per_ms=BANDWIDTH_SHARE * facts["bandwidth_GB_s"] * 1e6,
-        flops_per_ms={dtype: MATMUL_SHARE * rate * 1e9 for dtype, rate in facts["tflops"].items()},
+        flops_per_ms={dtype: products * rate * 1e9 for dtype, rate in facts["tflops"].items()},
         start_ms=START_MS,
+        times={"attention": products / reached.get("attention", products)},
         peer_bytes_per_ms=BANDWIDTH_SHARE * facts["peer_GB_s"] * 1e6,
         workspaces={},
     )
@@ -124,6 +143,7 @@ def _device(key: str, facts: Any) -> Device:
         rates,
         rates.peer_bytes_per_ms,
         str(facts["source"]),
+        NETWORK_SHARE * network * 1e6,
     )
 
 

@@ -11,9 +11,10 @@ from lowtide.errors import InputError
 from lowtide.fitting.caching import OutOfMemory, reserved
 from lowtide.fitting.checkpointing import check_checkpoint, usual
 from lowtide.fitting.devices import HERE, Device, find_device
-from lowtide.fitting.rank import Rank
-from lowtide.fitting.record import Fit, FitPart, Moment, PlannedFit, Stage
-from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, block_of, check_world, spread
+from lowtide.fitting.fusing import check_compiled, fuse
+from lowtide.fitting.rank import SUMMED, Rank, accumulating
+from lowtide.fitting.record import MOST_UNITS, Fit, FitPart, Moment, PlannedFit, Stage
+from lowtide.fitting.sharding import AHEAD, BUCKETS, COPY, GATHERED, PIECE, ROOT, Links, block_of, check_world, spread
 from lowtide.fitting.sketch import Sketch, sketch
 from lowtide.forecast import Forecast
 from lowtide.graph.step_graph import StepGraph
@@ -41,24 +42,43 @@ class Setting:
     checkpoint: str = "none"
     tensor: int = 1
     """With fsdp+tp, so many devices share each layer; with tp all do."""
+    compiled: str = "none"
+    """What torch.compile takes: nothing, every block by itself, or the model."""
+    sequence: bool = False
+    """Where layers are shared: tokens between them too."""
+    accumulate: int = 0
+    """Batches between updates; with one, gradients stay as well, and 0 is to let them go."""
 
     def __post_init__(self) -> None:
+        check_compiled(self.compiled)
         check_world(self.world, self.parallel, self.sharing)
         check_checkpoint(self.checkpoint)
+        if self.sequence and self.sharing == 1:
+            raise InputError("sequence parallel belongs to tensor parallel: take --parallel tp or fsdp+tp")
+        if not 0 <= self.accumulate <= MOST_UNITS:
+            raise InputError(f"gradients are summed over 1 batch or more, not {self.accumulate}")
 
     @property
     def sharing(self) -> int:
         """How many devices share each layer."""
         return {"tp": self.world, "fsdp+tp": self.tensor}.get(self.parallel, 1)
 
+    @property
+    def as_it_trains(self) -> bool:
+        """One device alone, or one that shares layers, with ops as they are captured."""
+        return self.world == self.sharing and self.compiled == "none" and not self.accumulate
+
     def of(self, drawn: Sketch, device: Device) -> tuple[Rank, tuple[int, ...]]:
         """One device's problem and order."""
-        return usual(self.rank(drawn, device), drawn.plain.graph, self.checkpoint)
+        compiled = self.compiled != "none"
+        return usual(self.rank(drawn, device), drawn.plain.graph, self.checkpoint, compiled=compiled)
 
     def rank(self, drawn: Sketch, device: Device) -> Rank:
         """One device's problem."""
-        rate = device.peer_bytes_per_ms
-        return spread(drawn.late, drawn.plain.graph, self.world, self.parallel, rate, self.sharing)
+        links = Links(device.peer_bytes_per_ms, device.network_bytes_per_ms)
+        step = fuse(drawn.late, drawn.plain.graph, self.compiled, device.rates)
+        rank = spread(step, drawn.plain.graph, self.world, self.parallel, links, self.sharing)
+        return accumulating(rank, drawn.plain.graph, self.accumulate) if self.accumulate else rank
 
 
 def fit(
@@ -71,7 +91,10 @@ def fit(
     world: int = 1,
     parallel: str = "fsdp",
     tensor: int = 1,
+    sequence: bool = False,
     checkpoint: str = "none",
+    compiled: str = "none",
+    accumulate: int = 0,
     budget: int | str | None = None,
     time_limit: float = 30.0,
 ) -> Fit:
@@ -82,16 +105,18 @@ def fit(
     With a `world` of more than one, so many devices share the step: `fsdp` shards parameters, gradients and optimizer
     state as FSDP2 does, blocks gathered where they are used, `hsdp` does so inside of nodes of eight, `ddp` shards
     nothing, `tp` shares each layer as `model.tp_plan` says (transformers' models have one), `fsdp+tp` does so among
-    `tensor` devices and shards over the others; `batch` is then that of one device, or of those that share layers.
+    `tensor` devices and shards over the others, with `sequence` the tokens between layers too; `batch` is then that of
+    one device, or of those that share layers. `compiled` is what torch.compile takes, nothing, `blocks` or the `model`;
+    `accumulate` so many batches for one update, with one of which gradients stay between steps as well.
     `checkpoint` says what the step without a plan lets go: nothing, or per block `selective` or `full`. `budget` is
     bytes, or a share of the step's peak; without one it is what the device leaves to tensors. Bytes are those of the
     captured step, workspaces estimated; times are estimates.
     """
     found = find_device(device)
-    setting = Setting(world, parallel, checkpoint, tensor)
+    setting = Setting(world, parallel, checkpoint, tensor, compiled, sequence, accumulate)
     limit_of(found, budget, 1)
     times = StageTimes()
-    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu, tensor=setting.sharing)
+    drawn = sketch(model, optimizer, batch, loss, found.rates, gpu=found.gpu, tensor=setting.sharing, sequence=sequence)
     times.note(CAPTURE)
     return judge(drawn, found, budget, setting, time_limit=time_limit, times=times)
 
@@ -131,6 +156,9 @@ def judge(
         world=setting.world,
         parallel=setting.parallel,
         tensor=setting.sharing,
+        sequence=setting.sequence,
+        compiled=setting.compiled,
+        accumulate=setting.accumulate,
         checkpoint=setting.checkpoint,
         device=device.name,
         source=device.source,
@@ -169,7 +197,7 @@ def planned(
     drawn: Sketch, device: Device, setting: Setting, usually: Timeline, limit: int, time_limit: float
 ) -> PlannedFit:
     """The best plan inside of `limit`, compared with the step as it is. BudgetInfeasible where there is none."""
-    if setting.world == setting.sharing:  # as a training step is planned
+    if setting.as_it_trains:  # as a training step is planned
         _, found = make_plan(drawn.plain, drawn.signs, limit, name="optimal", time_limit=time_limit, say=lambda _: None)
         exact, order, timeline = found.exact, found.exact_order, Forecast(found).timeline
         least = (1 + found.bound) * found.base_time
@@ -225,6 +253,7 @@ _ADDED = {
     PIECE: Role.GRADIENT,
     COPY: Role.GRADIENT,
     BUCKETS: Role.GRADIENT,
+    SUMMED: Role.GRADIENT,
 }
 """What many devices add counts as what it holds."""
 

@@ -1,13 +1,16 @@
 """What one device runs, alone or as one of many: a planning problem, and what its parts are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lowtide.graph.step_graph import StepGraph
-from lowtide.planning.problem import Problem
+from lowtide.planning.problem import Problem, Storage
 from lowtide.profiling.problem import StepProblem
 from lowtide.records.step_plan import Act
 from lowtide.records.vocabulary import Phase, Role
+
+SUMMED = "gradients so far"
+"""Name of what holds them."""
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,22 @@ def updates_of(step: StepProblem) -> frozenset[int]:
 def states_of(graph: StepGraph) -> frozenset[int]:
     """Storages of the optimizer's state."""
     return frozenset(s for s, storage in enumerate(graph.storages) if storage.role is Role.OPTIMIZER_STATE)
+
+
+def accumulating(rank: Rank, graph: StepGraph, batches: int) -> Rank:
+    """`rank` where gradients stay, are added to, and move parameters once in `batches`."""
+    problem = rank.problem
+    gradients = {s for s, storage in enumerate(graph.storages) if storage.role is Role.GRADIENT} | rank.pieces
+    summed = {s for o in rank.updates for s in problem.reads[o] if s in gradients}
+    size = sum(problem.sizes[s] for s in summed)
+    ops = tuple(
+        replace(op, reads=tuple(s for s in op.reads if s not in summed), time=op.time / batches)
+        if o in rank.updates
+        else op
+        for o, op in enumerate(problem.ops)
+    )
+    number = len(problem.storages)
+    storages = (*problem.storages, Storage(size, resident=True, name=SUMMED))
+    changed = replace(rank.step, problem=replace(problem, storages=storages, ops=ops))
+    parts = {**rank.parts, number: tuple(problem.sizes[s] for s in sorted(summed))}
+    return replace(rank, step=changed, parts=parts)

@@ -58,7 +58,7 @@ class Most:
 class Fit(Saved):
     """One step on one device, or on one of several that do the same."""
 
-    FORMAT = "lowtide-fit/3"
+    FORMAT = "lowtide-fit/4"
 
     model: str
     parameters: int
@@ -74,6 +74,12 @@ class Fit(Saved):
     """How the devices share the work: fsdp, hsdp, ddp, tp or fsdp+tp."""
     tensor: int
     """So many devices share each layer, and the batch."""
+    sequence: bool
+    """Tokens between layers are shared too."""
+    compiled: str
+    """What torch.compile takes: none, blocks or model."""
+    accumulate: int
+    """Batches between updates; 0 where gradients go with every step."""
     checkpoint: str
     """What "as it is" lets go and makes again: none, selective or full."""
     device: str

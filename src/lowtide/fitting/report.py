@@ -38,12 +38,23 @@ def timings(fits: Sequence[Fit]) -> str:
 def column(fit: Fit) -> str:
     """The device, or the devices and how they share the work."""
     shared = f", layers over {fit.tensor}" if 1 < fit.tensor < fit.world else ""
-    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}{shared}"
+    tokens = ", and tokens between them" if fit.sequence else ""
+    return fit.device if fit.world == 1 else f"{fit.world} x {fit.device}, {fit.parallel}{shared}{tokens}"
+
+
+def usually(fit: Fit) -> str:
+    """How the step runs without a plan, in words."""
+    words = {"none": "", "blocks": "blocks compiled", "model": "compiled"}[fit.compiled]
+    parts = [] if fit.checkpoint == "none" else [f"{fit.checkpoint} checkpointing"]
+    parts += [words] if words else []
+    if fit.accumulate:
+        parts.append("gradients that stay" if fit.accumulate == 1 else f"gradients of {fit.accumulate} batches summed")
+    return f"with {', '.join(parts)}" if parts else "as it is"
 
 
 def rows(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
     """The table: a name, then a cell for each device."""
-    as_it_is = "as it is" if fits[0].checkpoint == "none" else f"with {fits[0].checkpoint} checkpointing"
+    as_it_is = usually(fits[0])
     found = []
     for number, part in enumerate(fits[0].parts):
         word = ROLE_WORDS.get(Role(part.what)) if part.what in set(Role) else f"{part.what}, estimated"

@@ -20,14 +20,29 @@ from lowtide.records.vocabulary import Role
 
 MASTER_B = 4
 """Bytes of a number in shards, their gradients and their optimizer state: float32, whatever is computed in."""
-EXPOSED = 0.1
-"""Share of a collective's time that compute waits for; the rest runs beside it. An assumption."""
+DRAG = 0.1
+"""Share of a collective's time that it takes from the compute beside it: cores and bandwidth. An assumption."""
 GATHERED, PIECE, COPY = ", gathered", ", gradient of the shard", ", gradients in one piece"
 AHEAD, BUCKETS = "the next block, gathered ahead", "buckets of gradients"
 """Names, or their ends, of what many devices add."""
 NODE = 8
-NETWORK_BYTES_PER_MS = 40e6
-"""Between nodes, for each device: 400 Gbit/s, four fifths of it reached. An assumption."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Bytes a millisecond, one direction: between two devices of a node, and of one device to other nodes."""
+
+    peer: float
+    network: float = float("inf")
+
+    def rate(self, world: int, sharing: int = 1) -> float:
+        """Of a ring through all devices of a collective, of which each node has one in `sharing`: every device of a
+        node has a card of its own, so that a ring's way out of a node is as wide as all cards of those in it."""
+        if world <= NODE:
+            return self.peer
+        return min(self.peer, self.network * (NODE // sharing))
+
+
 ROOT = "all else"
 PARALLEL = ("fsdp", "hsdp", "ddp", "tp", "fsdp+tp")
 MOST_DEVICES = 512
@@ -53,9 +68,7 @@ def check_world(world: int, parallel: str, tensor: int = 1) -> None:
         )
 
 
-def spread(
-    step: StepProblem, graph: StepGraph, world: int, parallel: str, bytes_per_ms: float, tensor: int = 1
-) -> Rank:
+def spread(step: StepProblem, graph: StepGraph, world: int, parallel: str, links: Links, tensor: int = 1) -> Rank:
     """`step`, which is `graph` with everything on one device, as one of `world` devices runs it.
 
     With tensor parallel it is one of `tensor` already.
@@ -64,24 +77,22 @@ def spread(
     if world == tensor:
         return alone(step, graph)
     if parallel == "fsdp+tp":
-        return shard(step, graph, world // tensor, _rate(world, bytes_per_ms))
+        return shard(step, graph, world // tensor, links, rate=links.rate(world, tensor))
     if parallel == "ddp":
-        return _replicate(step, graph, world, bytes_per_ms)
+        return _replicate(step, graph, world, links)
     if parallel == "fsdp":
-        return shard(step, graph, world, bytes_per_ms)
-    return shard(step, graph, NODE, bytes_per_ms, replicas=world // NODE)
+        return shard(step, graph, world, links)
+    return shard(step, graph, NODE, links, replicas=world // NODE)
 
 
-def _rate(world: int, bytes_per_ms: float) -> float:
-    return bytes_per_ms if world <= NODE else min(bytes_per_ms, NETWORK_BYTES_PER_MS)
-
-
-def _replicate(step: StepProblem, graph: StepGraph, world: int, bytes_per_ms: float) -> Rank:
+def _replicate(step: StepProblem, graph: StepGraph, world: int, links: Links) -> Rank:
     """DDP: everything everywhere, and buckets as large as all gradients, which are reduced beside backward."""
     problem = step.problem
     size = sum(problem.storages[s].bytes for s in _gradients(graph, _groups(graph)))
     buckets = len(problem.storages)
-    waited = EXPOSED * 2 * size * (world - 1) / world / _rate(world, bytes_per_ms)
+    sending = 2 * size * (world - 1) / world / links.rate(world)
+    beside = sum(problem.times[o] for o in backward_of(step, graph) - updates_of(step))
+    waited = DRAG * sending + max(0.0, sending - beside)
     updates = updates_of(step)
     ops = tuple(replace(op, time=op.time + waited) if o == min(updates) else op for o, op in enumerate(problem.ops))
     storages = (*problem.storages, Storage(size, resident=True, name=BUCKETS))
@@ -95,11 +106,13 @@ def _bucket_sizes(size: int) -> tuple[int, ...]:
     return (25 << 20,) * full + (rest,) * bool(rest)
 
 
-def shard(step: StepProblem, graph: StepGraph, world: int, bytes_per_ms: float, *, replicas: int = 1) -> Rank:
+def shard(
+    step: StepProblem, graph: StepGraph, world: int, links: Links, *, replicas: int = 1, rate: float | None = None
+) -> Rank:
     """FSDP2 over `world` devices; with `replicas`, gradients of shards are also reduced over so many groups (HSDP)."""
     if world < 2:
         raise InputError(f"sharding takes at least 2 devices, not {world}")
-    return _Sharding(step, graph, world, _rate(world, bytes_per_ms), replicas).rank()
+    return _Sharding(step, graph, world, rate or links.rate(world), links.network, replicas).rank()
 
 
 @dataclass
@@ -108,11 +121,14 @@ class _Sharding:
     graph: StepGraph
     world: int
     rate: float
+    network: float
     replicas: int
     ops: list[Op] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     origin: list[int | None] = field(default_factory=list)
     last_copy: int | None = None
+    since: dict[str, float] = field(default_factory=lambda: {"gather": 0.0, "reduce": 0.0})
+    """Compute since the last gather, and since the last reduction: what the next one runs beside."""
 
     def __post_init__(self) -> None:
         graph = self.graph
@@ -190,15 +206,23 @@ class _Sharding:
         self.ops.append(op)
         self.actions.append(action if source is not None else replace(action, act=Act.RUN, ranks=()))
         self.origin.append(source)
+        if source is not None:
+            self.since = {what: ms + op.time for what, ms in self.since.items()}
 
-    def _ms(self, size: float) -> float:
-        return EXPOSED * size * (self.world - 1) / self.world / self.rate
+    def _sending(self, size: float) -> float:
+        return size * (self.world - 1) / self.world / self.rate
+
+    def _beside(self, what: str, ms: float) -> float:
+        """What a collective of `ms` costs: some of the compute beside it, and all that it takes longer."""
+        compute, self.since[what] = self.since[what], 0.0
+        return DRAG * ms + max(0.0, ms - compute)
 
     def _gather(self, group: str, action: Action) -> None:
         """Into a flat buffer, and from there into the parameters."""
         size = self.size_of[group]
         buffers = size + -(-size // self.world)
-        op = Op(f"gather {group}", self._ms(size), (), (self.gathered[group],), workspace=buffers)
+        time = self._beside("gather", self._sending(size))
+        op = Op(f"gather {group}", time, (), (self.gathered[group],), workspace=buffers)
         self._put(op, action)
 
     def _reduce(self, group: str, action: Action) -> None:
@@ -209,9 +233,10 @@ class _Sharding:
         mine = tuple(s for s, g in self.gradient_of.items() if g == group)
         self.last_copy = self.copies[group]
         size = self.size_of[group] * MASTER_B / self.item
-        time = self._ms(size)
+        sending = self._sending(size)
         if self.replicas > 1:  # all-reduce of the shard over the network
-            time += EXPOSED * 2 * size / self.world / min(self.rate, NETWORK_BYTES_PER_MS)
+            sending += 2 * size / self.world / min(self.rate, self.network)
+        time = self._beside("reduce", sending)
         self._put(Op(f"reduce {group}", time, mine, (self.last_copy, self.pieces[group]), once=True), action)
 
     def _update(self, op: Op) -> Op:

@@ -22,7 +22,7 @@ from lowtide.profiling.scaled import through
 from lowtide.records.step_plan import AS_IT_IS
 from lowtide.tracing.capture import trace
 from lowtide.tracing.loss import Loss
-from lowtide.tracing.weightless import attention_of_a_gpu, with_shapes_alone
+from lowtide.tracing.weightless import kernels_of_a_gpu, with_shapes_alone
 from lowtide.training.planned import Variant
 
 
@@ -59,11 +59,13 @@ def sketch(
     *,
     gpu: bool = False,
     tensor: int = 1,
+    sequence: bool = False,
 ) -> Sketch:
     """Capture a step without its weights. An optimizer that refuses parameters without data is made by a function.
 
-    With `gpu`, what torch would choose on a GPU: attention kernels that keep no probabilities, also with dropout, and
-    foreach where an optimizer leaves the choice. With `tensor`, the step of one of so many that share each layer.
+    With `gpu`, what torch would choose on a GPU: attention kernels and dropout that keep less, and
+    foreach where an optimizer leaves the choice. With `tensor`, the step of one of so many that share each layer, with
+    `sequence` also the tokens between layers.
     """
     values = with_values(batch)
     leaves = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
@@ -71,11 +73,11 @@ def sketch(
     tokens = leaves[0].shape[1] if leaves and leaves[0].dim() == 2 and not leaves[0].is_floating_point() else 0
     parameters = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
     with (
-        _one_rank(model, optimizer, tensor) as (model, optimizer),
+        _one_rank(model, optimizer, tensor, sequence) as (model, optimizer),
         with_shapes_alone(model, optimizer) as optimizer,
-        attention_of_a_gpu() if gpu else nullcontext(),
+        kernels_of_a_gpu() if gpu else nullcontext(),
     ):
-        traced = trace(model, optimizer, values, loss, spread=Alone(model) if tensor > 1 else None)
+        traced = trace(model, optimizer, values, _loss(loss, sequence), spread=Alone(model) if tensor > 1 else None)
         graphs = [traced.finish(UpdateForm())]
         if traced.signs:
             graphs.append(traced.finish(UpdateForm(), signs=True))
@@ -85,12 +87,22 @@ def sketch(
     return Sketch(plain, signs[0] if signs else None, parameters, samples, tokens)
 
 
-def _one_rank(model: nn.Module, optimizer: Any, tensor: int) -> AbstractContextManager[tuple[nn.Module, Any]]:
+def _one_rank(
+    model: nn.Module, optimizer: Any, tensor: int, sequence: bool
+) -> AbstractContextManager[tuple[nn.Module, Any]]:
     if tensor == 1:
         return nullcontext((model, optimizer))
     from lowtide.fitting.tensor import one_rank  # DTensor is slow to import
 
-    return one_rank(model, optimizer, tensor)
+    return one_rank(model, optimizer, tensor, sequence=sequence)
+
+
+def _loss(loss: Loss | None, sequence: bool) -> Loss | None:
+    if not sequence:
+        return loss
+    from lowtide.fitting.sequence import whole_loss
+
+    return whole_loss(loss)
 
 
 def _on_a_gpu(graph: StepGraph) -> StepGraph:

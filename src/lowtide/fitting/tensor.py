@@ -6,7 +6,7 @@ graph has the sizes of one rank, and the collectives are ops of it like others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy, deepcopy
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,28 +16,32 @@ from torch import Tensor, distributed, nn
 from torch.distributed import _functional_collectives as collectives
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
 from torch.distributed.tensor.parallel.style import ParallelStyle
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from lowtide.errors import InputError, shown
+from lowtide.fitting.sequence import HEAD, by_tokens, split_tokens
 
 WORDS: dict[str, Callable[[], ParallelStyle]] = {
     "colwise": ColwiseParallel,
     "rowwise": RowwiseParallel,
     "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
-    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
+    HEAD: lambda: ColwiseParallel(output_layouts=Replicate()),
 }
 """What transformers calls them."""
 
 
 @contextmanager
 def one_rank(
-    model: nn.Module, optimizer: Optimizer | Callable[[nn.Module], Optimizer], ranks: int
+    model: nn.Module, optimizer: Optimizer | Callable[[nn.Module], Optimizer], ranks: int, *, sequence: bool = False
 ) -> Iterator[tuple[nn.Module, Optimizer | Callable[[nn.Module], Optimizer]]]:
-    """A copy of `model` without data that holds what the first of `ranks` holds, and an optimizer of that copy."""
+    """A copy of `model` without data that holds what the first of `ranks` holds, and an optimizer of that copy.
+
+    With `sequence`, what lies between split layers is split by tokens, and the logits stay split.
+    """
     if distributed.is_initialized():
         raise InputError("tensor parallel is simulated on a process group of its own: fit in a process without one")
     plan = getattr(model, "tp_plan", None)
@@ -50,20 +54,26 @@ def one_rank(
     copied = deepcopy(model, dict(empty))
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        parts = _parallelize(copied, plan, ranks)
+        parts = _parallelize(copied, plan, ranks, sequence=sequence)
         local = {before: parts.get(id(p), p) for before, p in empty.items()}
         if isinstance(optimizer, Optimizer):
             optimizer = _over(optimizer, local)
         # A collective of a captured step is over when it returns.
-        with patch.object(collectives, "wait_tensor", lambda tensor: tensor):
+        with (
+            patch.object(collectives, "wait_tensor", lambda tensor: tensor),
+            loss_parallel() if sequence else nullcontext(),
+        ):
             yield copied, optimizer
     finally:
         distributed.destroy_process_group()
 
 
-def _parallelize(model: nn.Module, plan: Mapping[str, Any], ranks: int) -> dict[int, nn.Parameter]:
+def _parallelize(model: nn.Module, plan: Mapping[str, Any], ranks: int, *, sequence: bool) -> dict[int, nn.Parameter]:
     """Spread `model`; by identity of each parameter that it had, this rank's part."""
     _check_heads(model, ranks)
+    if sequence:
+        plan = {**plan, **by_tokens(model, plan)}
+    split: list[str] = []
     mesh = init_device_mesh("cpu", (ranks,))
     parts: dict[int, nn.Parameter] = {}
     used: set[str] = set()
@@ -73,6 +83,7 @@ def _parallelize(model: nn.Module, plan: Mapping[str, Any], ranks: int) -> dict[
         if pattern is None:
             continue
         used.add(pattern)
+        split.append(name)
         before = dict(module.named_parameters(recurse=False))
         for parameter, tensor in before.items():
             if id(tensor) in shared:
@@ -83,6 +94,8 @@ def _parallelize(model: nn.Module, plan: Mapping[str, Any], ranks: int) -> dict[
         parallelize_module(module, mesh, _style(plan[pattern], pattern))
         for parameter, tensor in before.items():
             parts[id(tensor)] = _local(module, f"{name}.", parameter, ranks)
+    if sequence:
+        split_tokens(model, mesh, split)
     if not parts:
         raise InputError(f"the tp_plan names no module of {type(model).__name__}: {shown(sorted(plan))}")
     return parts

@@ -99,8 +99,12 @@ def is_configuration(model: str) -> bool:
 
 def from_configuration(model: str, batch_size: int, options: ModelOptions) -> Training:
     """The model and a batch for it."""
+    return of_configuration(model, KNOWN[model] if model in KNOWN else _read(Path(model)), batch_size, options)
+
+
+def of_configuration(model: str, facts: dict[str, Any], batch_size: int, options: ModelOptions) -> Training:
+    """The model of such facts, which is called `model`, and a batch for it."""
     need("models", model)
-    facts = KNOWN[model] if model in KNOWN else _read(Path(model))
     import transformers
 
     architecture = str((facts.get("architectures") or [""])[0])

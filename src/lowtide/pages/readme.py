@@ -12,7 +12,7 @@ from lowtide.experiments.process.record import WARM, ProcessMemory
 from lowtide.experiments.startup.record import Startup
 from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.sweep.record import Sweep
-from lowtide.pages.fit.tables import longest_table, plans_table, published_table
+from lowtide.pages.fit.tables import longest_table, plans_table, public_errors, public_table
 from lowtide.units import format_bytes
 
 _HEAD = (
@@ -238,7 +238,8 @@ def with_tables(text: str, reports: Path) -> str:
         "swap": lambda: swap_table(reports / "swap"),
         "capture": lambda: cost_table(reports / "bench"),
         "startup": lambda: startup_table(reports / "startup"),
-        "fit-published": lambda: published_table(reports / "fit"),
+        "fit-public": lambda: public_table(reports / "fit"),
+        "fit-public-errors": lambda: public_errors(reports / "fit"),
         "fit-plans": lambda: plans_table(reports / "fit"),
         "fit-longest": lambda: longest_table(reports / "fit"),
     }

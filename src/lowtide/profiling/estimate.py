@@ -18,7 +18,9 @@ from lowtide.profiling.op_record import op_record
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
 
 aten = torch.ops.aten
+COLLECTIVE = "collective"
 _KINDS = (
+    (COLLECTIVE, ("_c10d_functional",)),
     ("attention", ("scaled_dot_product",)),
     ("convolution", ("convolution",)),
     ("matrix product", ("mm", "linear", "addmv", "aten.mv", "aten.dot")),

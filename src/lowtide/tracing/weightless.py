@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
@@ -51,10 +51,12 @@ def _stand_in(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
     return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
 
 
-class attention_of_a_gpu(TorchFunctionMode):  # noqa: N801 - used as a context
-    """Inside, attention keeps what a GPU's kernels keep: the output and one number for each row, also with dropout.
+class kernels_of_a_gpu(TorchFunctionMode):  # noqa: N801 - used as a context
+    """Inside, attention and dropout keep what a GPU's kernels keep.
 
-    The CPU has a kernel like that, but none with dropout: there it keeps all probabilities. So dropout is left out.
+    Attention: the output and one number for each row, also with dropout. The CPU has a kernel like that, but none with
+    dropout: there it keeps all probabilities, so dropout is left out. Dropout: a byte for each number, where the CPU
+    keeps a number.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -63,4 +65,9 @@ class attention_of_a_gpu(TorchFunctionMode):  # noqa: N801 - used as a context
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
             kwargs = dict(zip(names, args, strict=False)) | kwargs | {"dropout_p": 0.0}
             args = tuple(kwargs.pop(name) for name in names[:3])
+        if func is dropout:
+            given: dict[str, Any] = {"p": 0.5, "training": True, "inplace": False}
+            given |= dict(zip(("input", *given), args, strict=False)) | kwargs
+            if given["training"] and 0 < given["p"] < 1 and not given["inplace"]:
+                return torch.native_dropout(given["input"], given["p"], True)[0]
         return func(*args, **kwargs)

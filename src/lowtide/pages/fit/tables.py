@@ -1,16 +1,16 @@
 """The tables of docs/fit.md, from the records that `make fits` wrote under reports/fit."""
 
 from pathlib import Path
+from statistics import median
 
+from lowtide.experiments.public.record import PublicRuns
+from lowtide.experiments.public.report import how
 from lowtide.fitting.record import Fit
 from lowtide.units import format_bytes
 
-PUBLISHED = {"8": (82.4, 5762), "128": (67.0, 5605), "8-long": (83.9, None)}
-"""By folder: what torchtitan reports of the same run, GiB reserved and tokens a second of a device. The long one is not
-comparable in time: float8 and torch.compile there."""
-_PUBLISHED_HEAD = (
-    "| devices | batch | checkpointing | reserved: published | said | tokens a second of a device: published | said |",
-    "|---|---|---|---|---|---|---|",
+_PUBLIC_HEAD = (
+    "| run | device | how | memory: published | said | rate of a device: published | said | held back |",
+    "|---|---|---|---|---|---|---|---|",
 )
 _PLANS_HEAD = (
     "| room | peak of the plan | time of the plan | at best, proven | tokens a second of a device |",
@@ -20,21 +20,44 @@ _MISSING = "to be made: `make fits`"
 _LONGEST_HEAD = ("| room | longest sample, selective checkpointing | with a plan |", "|---|---|---|")
 
 
-def published_table(folder: Path) -> str:
-    """What is said of published runs, beside what was published."""
+def public_table(folder: Path) -> str:
+    """Published runs: what was measured there, and what is said."""
+    path = folder / "public" / "public.json"
+    if not path.exists():
+        return "\n".join([*_PUBLIC_HEAD, f"| {_MISSING} | | | | | | | |"])
+    found = PublicRuns.load(path)
     rows = []
-    for name, (reserved, rate) in PUBLISHED.items():
-        (path,) = (folder / name).glob("*.json")
-        fit = Fit.load(path)
-        rated = _rate(fit, fit.step_ms)
-        said = (fit.reserved_B or 0) / (1 << 30)
+    for said in found.said:
+        run, at, late = said.run, said.bytes_error, said.time_error
+        memory = said.reserved_B + (run.context_MiB << 20)
         cells = (
-            f"{fit.world} | {fit.samples} x {fit.tokens:,} | {fit.checkpoint} | {reserved} GiB",
-            f"{said:.1f} GiB ({said / reserved - 1:+.1%})",
-            *(("", "") if rate is None else (f"{rate:,}", f"{rated:,.0f} ({rated / rate - 1:+.0%})")),
+            *(run.model, run.device, how(said)),
+            *(("", "") if run.GiB is None else (f"{run.GiB} GiB", f"{memory / (1 << 30):.1f} GiB ({at:+.1%})")),
+            *(
+                ("", "")
+                if late is None
+                else (f"{run.per_second:,} {run.unit}", f"{said.per_second:,.4g} ({late:+.0%})")
+            ),
+            "yes" if run.held_back else "no",
         )
         rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*_PUBLISHED_HEAD, *rows])
+    return "\n".join([*_PUBLIC_HEAD, *rows])
+
+
+def public_errors(folder: Path) -> str:
+    """In a sentence: how many of the runs that were held back are how near."""
+    path = folder / "public" / "public.json"
+    if not path.exists():
+        return _MISSING
+    held = [said for said in PublicRuns.load(path).said if said.run.held_back]
+    late = sorted(abs(said.time_error) for said in held if said.time_error is not None)
+    sizes = sorted(abs(said.bytes_error) for said in held if said.bytes_error is not None)
+    return (
+        f"Of {len(late)} rates held back, {sum(x <= 0.2 for x in late)} are within 20 %, the median off by "
+        f"{median(late):.0%}, the worst by {late[-1]:.0%}; of {len(sizes)} figures of memory held back, "
+        f"{sum(x <= 0.05 for x in sizes)} are within 5 %, the median off by {median(sizes):.1%}, the worst by "
+        f"{sizes[-1]:.1%}."
+    )
 
 
 def plans_table(folder: Path) -> str:

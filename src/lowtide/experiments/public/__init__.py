@@ -1,0 +1,1 @@
+"""Experiment: what `lowtide fit` says of runs that others have published."""
