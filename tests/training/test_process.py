@@ -71,3 +71,16 @@ def test_tensors_are_not_beside_tensors() -> None:
     before = outside.outside_bytes()
     held = torch.ones(2**26)
     assert abs(outside.outside_bytes() - before) < held.nbytes / 4
+
+
+@pytest.mark.parametrize(("large", "times"), [(1, 1), (2**40, 0)])
+def test_a_large_step_without_a_budget_gives_back_what_capture_took(
+    large: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(making, "LARGE", large)
+    monkeypatch.setattr(making, "give_back", lambda: given.append(None))
+    case = deep_convnet()
+    step = lowtide.train_step(case.model, adam(case.model), case.batch, case.loss)
+    step(case.batch)
+    assert len(given) == times

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import lowtide
+from lowtide.watching.holders import Container
 from tests.watching.changing import Config, Model, set_path, train
 from tests.zoo import often
 
@@ -236,3 +237,10 @@ def test_objects_keep_their_place() -> None:
     other.beta = 3.0
     step(torch.randn(4, 8))
     assert len(step._prepared) == 1
+
+
+def test_what_containers_share_is_not_written_to() -> None:
+    one, other = Container([], "one"), Container([], "other")
+    one.reads("name")
+    assert one.read == other.read == {"contents"}
+    assert not one.before

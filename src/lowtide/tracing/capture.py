@@ -1,5 +1,6 @@
 """`lowtide.capture`: one whole training iteration as one graph."""
 
+import gc
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -162,9 +163,12 @@ def trace(
         raise InputError(f"side_effects must be one of {', '.join(SIDE_EFFECTS)}, not {shown(side_effects)}")
     with _ONE_AT_A_TIME, profiler_waits(), collector_waits():
         if spread is None:
-            return _trace(model, optimizer, batch, loss, side_effects, Alone(model), spreads=False)
-        with spread.aside():
-            return _trace(model, optimizer, batch, loss, side_effects, spread, spreads=True)
+            traced = _trace(model, optimizer, batch, loss, side_effects, Alone(model), spreads=False)
+        else:
+            with spread.aside():
+                traced = _trace(model, optimizer, batch, loss, side_effects, spread, spreads=True)
+        _drop_young()
+        return traced
 
 
 def _trace(
@@ -192,12 +196,14 @@ def _trace(
         joint = trace_joint(model, loss or model_loss, inputs, form, tensors, watcher, spread)
         effects = watcher.effects({fake: real for fake, (_, real) in joint.stand_ins.items()})
         settled: list[Effect] = []
+        _drop_young()
         if may_settle(effects, joint.forward_effects) and has_settled(
             model, loss or model_loss, inputs, form, tensors, joint.forward, spread
         ):
             settled, effects = effects, []
         if side_effects == "refuse":
             refuse_effects(effects, watcher.printed, joint.line)
+        _drop_young()
     finally:
         watcher.restore()
         watcher.forget()
@@ -216,6 +222,7 @@ def _trace(
         ),
     ]
     graph = functionalize(joint.module.graph, [local(x.tensor) for x in given])
+    _drop_young()
     _batch_last(graph, given, len(inputs.parameters) + len(inputs.buffers), len(tensors))
     drop_aliases(graph)
     forget_shape_sources(graph)
@@ -231,6 +238,14 @@ def _trace(
         *(model, optimizer, form, batch, graph, tuple(given), tuple(gradients)),
         *(joint.extra, joint.conditions, guards, spread),
     )
+
+
+def _drop_young() -> None:
+    """Collect what the last pass made and left behind; by itself the collector waits until the trace is over.
+
+    What Python has taken for small objects it hardly gives back, as a few that stay hold it: the peak counts.
+    """
+    gc.collect(1)
 
 
 def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) -> None:

@@ -83,6 +83,8 @@ class Forms:
         """In bytes once a plan has been made: a share is one of the step that was planned first."""
         self.newest = self._make(batch, plan)
         self.remembered.append(self.newest)
+        if self.newest.guess is None and self.newest.source is None and self._is_large:
+            give_back()  # what capture took, where nothing was measured
 
     def for_batch(self, batch: Any, *, midway: bool) -> Prepared:
         """Those for `batch` and the world as it is: remembered, or captured and planned now.
@@ -276,6 +278,10 @@ class Forms:
                 log.info("the step fits into %s as it is: nothing is rewritten", format_bytes(prepared.plans[0].budget))
             self._make_room(prepared.steps)
         return prepared
+
+    @property
+    def _is_large(self) -> bool:
+        return any(max(step.captured.live_bytes) >= LARGE for step in self.newest.steps.values())
 
     @property
     def has_budget(self) -> bool:

@@ -27,6 +27,10 @@ class Holder(ABC):
         self.before: dict[Any, Any] = self.copied()
         self.read: set[Any] = set()
 
+    def reads(self, key: Any) -> None:
+        """A trace may depend on `key`."""
+        self.read.add(key)
+
     @abstractmethod
     def now(self) -> Mapping[Any, Any]:
         """Key -> value, as it is."""
@@ -209,19 +213,27 @@ class Cell(Holder):
         return self.path
 
 
+_CONTENTS: set[Any] = {"contents"}
+_NOTHING: dict[Any, Any] = {}
+"""What thousands of containers share; nothing is ever added to them."""
+
+
 class Container(Holder):
     """A list, dict, set or the like; everything in it counts."""
 
     def __init__(self, owner: Any, path: str) -> None:
         super().__init__(owner, path)
         self.copy = shallow(owner)
-        self.read.add("contents")
+        self.read = _CONTENTS
 
     def now(self) -> Mapping[Any, Any]:
         return self.owner if isinstance(self.owner, dict) else dict(enumerate(self.owner))
 
+    def reads(self, key: Any) -> None:
+        """Whatever the key, all contents count already."""
+
     def copied(self) -> dict[Any, Any]:
-        return {}  # `copy` has it
+        return _NOTHING  # `copy` has it
 
     @property
     def writable(self) -> bool:

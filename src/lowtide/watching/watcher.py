@@ -243,7 +243,7 @@ class Watcher:
     def _cell(self, cell: CellType, path: str, facts: CodeFacts, code: CodeType | None) -> None:
         holder = self._hold(cell, path)
         if holder is not None:
-            holder.read.add("")
+            holder.reads("")
         self._reach(_contents(cell), path, facts, code)
 
     def _defaults(self, function: FunctionType, facts: CodeFacts, code: CodeType | None) -> None:
@@ -273,7 +273,7 @@ class Watcher:
         holder = self._hold(module, path)
         assert holder is not None
         for name in (*_STRUCTURE, *_HOOKS):
-            holder.read.add(name)
+            holder.reads(name)
             held = module.__dict__.get(name)
             if isinstance(held, CONTAINERS):
                 self._hold(held, f"{path}.{name}")
@@ -333,14 +333,14 @@ class Watcher:
         module = isinstance(value, nn.Module)
         for name in names:
             if name in held:
-                holder.read.add(name)
+                holder.reads(name)
                 self._reach(held[name], f"{holder.path}.{name}", facts, code)
             elif self._class(type(value), facts, code, (name,)):
-                holder.read.add(name)
+                holder.reads(name)
             elif module and (inner := _registered(value, name)) is not None:
                 self._reach(inner, f"{holder.path}.{name}", facts, code)
             elif facts.asks:
-                holder.read.add(name)
+                holder.reads(name)
         if isinstance(value, nn.ModuleList | nn.ModuleDict | nn.Sequential):
             for name, child in value.named_children():
                 self._reach(child, f"{holder.path}.{name}", facts, code)
@@ -358,7 +358,7 @@ class Watcher:
             for c in cls.__mro__[: cls.__mro__.index(owner) + 1]:  # each of them may come to have one of its own
                 holder = None if is_library(c.__module__) else self._hold(c, c.__qualname__)
                 if isinstance(holder, ClassAttributes):
-                    holder.read.add(name)
+                    holder.reads(name)
                     attribute = c.__dict__.get(name, MISSING)
                     if not isinstance(attribute, FunctionType):
                         self._reach(attribute, holder.name(name), facts, code)
