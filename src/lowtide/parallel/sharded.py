@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._common_utils import collect_grad_tensors, replace_grad_tensors
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, HSDPMeshInfo, TrainingState
 from torch.distributed.fsdp._fully_shard._fsdp_param import ShardedState
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import RegisterPostBackwardFunction
 
 from lowtide.errors import CaptureError
 from lowtide.kernels.collectives import gather
@@ -87,8 +89,9 @@ class Sharded(Alone):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Of what FSDP2 does around a forward, only the casts of its MixedPrecisionPolicy are left, as in a forward
-        that runs again inside of backward on parameters that are there."""
+        """Of what FSDP2 does around a forward, two things are left. The casts of its MixedPrecisionPolicy, as in a
+        forward that runs again inside of backward on parameters that are there; and gradients of what a module is
+        given come together before they go on, which decides the order of sums."""
         states = _states(self.model)
         groups = [held for state in states for held in state._fsdp_param_groups]
         before = [state._training_state for state in states], [held._sharded_state for held in groups]
@@ -97,8 +100,12 @@ class Sharded(Alone):
                 state._training_state = TrainingState.PRE_BACKWARD
             for held in groups:
                 held._sharded_state = ShardedState.UNSHARDED
+            for state in states:
+                state._cast_forward_inputs = _Entered(state)
             yield
         finally:
+            for state in states:
+                vars(state).pop("_cast_forward_inputs", None)
             for state, was in zip(states, before[0], strict=True):
                 state._training_state = was
                 state._modules_to_run_forward.clear()
@@ -128,6 +135,28 @@ class Sharded(Alone):
             made = gather(shards, list(group.rows), group.world, group.group, dtype=group.dtype)
             whole |= dict(zip(group.names, made, strict=True))
         return whole
+
+
+class _Entered:
+    """What FSDP2 does with the arguments of a module's forward; once for modules that are sharded together."""
+
+    def __init__(self, state: Any) -> None:
+        self._state, self._calls = state, 0
+        self._cast = state._cast_forward_inputs
+
+    def post_backward(self) -> None:
+        """Nothing is reduced in a trace."""
+
+    def __call__(self, args: Any, kwargs: Any) -> Any:
+        args, kwargs = self._cast(args, kwargs)
+        first = self._calls % len(self._state._modules) == 0
+        self._calls += 1
+        for _ in self._state._fsdp_param_groups if first and torch.is_grad_enabled() else ():
+            tensors = collect_grad_tensors((args, kwargs))
+            if tensors:
+                passed = RegisterPostBackwardFunction.apply(self, *tensors)
+                args, kwargs = replace_grad_tensors((args, kwargs), iter(passed))
+        return args, kwargs
 
 
 def _modules(model: nn.Module) -> list[Any]:
