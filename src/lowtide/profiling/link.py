@@ -28,8 +28,9 @@ from lowtide.records.transfer import between
 
 RUNS = 3
 """Of each size, of which the median counts; one more comes before."""
-BESIDE, AT_ONCE = 2**20, 8
-"""Elements of the collectives beside which compute is measured, and how many: each holds buffers."""
+BESIDE, AT_ONCE = 2**20, 4
+"""Elements of the collectives beside which compute is measured, where the step has one as large, and how many: each
+holds buffers."""
 SMALLEST, APART = 4096, 16
 """Elements of the smallest size, and how many times larger the next one is, up to the largest that the step has."""
 
@@ -49,7 +50,7 @@ def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> tuple[P
         for ops in kinds.values():
             sizes = _sizes(max(_elements(op) for op in ops))
             measured = [ranks.largest(_measured(ops[0], size, graph.device, ranks)) for size in sizes]
-            (drag,) = ranks.largest([_drag(ops[0], graph.device, ranks)])
+            (drag,) = ranks.largest([_drag(ops[0], min(BESIDE, sizes[-1]), graph.device, ranks)])
             for op in ops:
                 parts = (between(sizes, times, _elements(op)) for times in zip(*measured, strict=True))
                 start, flight, wait = parts
@@ -122,19 +123,19 @@ def _starter(op: Op, size: int, device: torch.device, ranks: Ranks) -> Callable[
     return lambda: STARTS[target](sent, *rows, *others, **op.node.kwargs)
 
 
-def _drag(op: Op, device: torch.device, ranks: Ranks) -> float:
+def _drag(op: Op, size: int, device: torch.device, ranks: Ranks) -> float:
     """Of a collective's time under way the share that compute beside it loses; alone and beside some in turn, on all
     ranks at once; medians."""
     work, clock = compute_of_a_while(device, rounds=1), clock_for(device)
     work()
-    _, under_way, _ = ranks.largest(_measured(op, BESIDE, device, ranks))
+    _, under_way, _ = ranks.largest(_measured(op, size, device, ranks))
     alone, beside = [], []
     for _ in range(RUNS):
         ranks.any(False)
         clock.start()
         work()
         alone.append(clock.stop())
-        starts = [_starter(op, BESIDE, device, ranks) for _ in range(AT_ONCE)]
+        starts = [_starter(op, size, device, ranks) for _ in range(AT_ONCE)]
         flights = [start() for start in starts]
         clock.start()
         work()
