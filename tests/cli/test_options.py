@@ -45,7 +45,7 @@ def test_every_command_takes_the_same_model_and_its_options(words: list[str]) ->
         (["bench", "startup", "mlp", "--shapes", "-1"], "--shapes must be at least 0, not -1"),
         (["bench", "capture", "mlp", "--steps", "0"], "--steps must be at least 1, not 0"),
         (["animate", "saved", "mlp", "--budget", "three"], "three"),
-        (["fit", "mlp", "--dtype", "int4"], "--dtype must be one of fp32, bf16, fp16, not 'int4'"),
+        (["fit", "mlp", "--dtype", "int4"], "--dtype must be one of fp32, bf16, fp16, amp-bf16, amp-fp16, not 'int4'"),
         (["largest", "mlp", "--time-limit", "nan"], "the time limit must be a number of seconds above zero"),
         (["sweep", "mlp", "--op-runs", "0"], "--op-runs must be at least 1, not 0"),
     ],
