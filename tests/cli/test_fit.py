@@ -30,6 +30,7 @@ def test_a_table_and_files_for_each_device(tmp_path: Path) -> None:
     assert "http" not in page.replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_what_fits_nowhere_ends_with_exit_code_1() -> None:
     words = ["fit", "mlp", "--device", "l4", "--budget", "1MiB", "--time-limit", "1"]
     ran = CliRunner().invoke(app, words, catch_exceptions=False)

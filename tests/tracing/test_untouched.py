@@ -280,6 +280,7 @@ def test_a_teacher_that_the_loss_averages(foreach: bool) -> None:
         assert all(map(torch.equal, teachers[0].parameters(), teachers[1].parameters()))
 
 
+@pytest.mark.slow
 def test_what_the_passes_of_a_capture_leave_behind_is_collected() -> None:
     model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(8)))
     capture(model)  # what is made once

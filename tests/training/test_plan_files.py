@@ -47,6 +47,7 @@ DAMAGE: dict[str, Callable[[Plan], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_damage_is_the_files(tmp_path: Path) -> None:
     case = deep_convnet()
     optimizer = adam(case.model)

@@ -99,7 +99,7 @@ def assert_equal(
 ROOMY = ("convnet", "encoder", "bert", "distilbert", "qwen2", "t5", "segformer", "lstm", "gru", "autocast", "homemade")
 
 
-@pytest.mark.parametrize("name", often([*ROOMY, "deep convnet"], ["deep convnet"]))
+@pytest.mark.parametrize("name", often([*ROOMY, "deep convnet"], 1))
 def test_budgets_from_slack_to_the_floor(name: str) -> None:
     case = deep_convnet() if name == "deep convnet" else tiled(ZOO[name](), 8)
     ours, theirs = setting(case)

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
@@ -144,6 +145,7 @@ def test_groups_bound_more_than_prices() -> None:
     assert grouped > 1.02 * solve_instant(view, budget, top, seconds=5).bound
 
 
+@pytest.mark.slow
 def test_without_a_spine_nothing_is_claimed() -> None:
     problem = random_layers(60, seed=1)
     view = ProgramView(problem)
