@@ -22,6 +22,11 @@ def how(said: Said) -> str:
     return ", ".join(parts)
 
 
+def rate(per_second: float) -> str:
+    """Tokens or samples a second."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
+
+
 def public_table(found: PublicRuns) -> Table:
     """One row for each."""
     table = Table("run", "device", "how", "memory published", "said", "rate published", "said", "held back", box=None)
@@ -34,8 +39,8 @@ def public_table(found: PublicRuns) -> Table:
             how(said),
             "" if run.GiB is None else f"{run.GiB} GiB",
             format_bytes(whole) + ("" if at is None else f" ({at:+.1%})"),
-            "" if run.per_second is None else f"{run.per_second:,} {run.unit}/s",
-            f"{said.per_second:,.4g}" + ("" if late is None else f" ({late:+.0%})"),
+            "" if run.per_second is None else f"{rate(run.per_second)} {run.unit}/s",
+            rate(said.per_second) + ("" if late is None else f" ({late:+.0%})"),
             "yes" if run.held_back else "no",
         )
     return table

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from lowtide.experiments.public.record import PublicRuns
-from lowtide.experiments.public.report import how
+from lowtide.experiments.public.report import how, rate
 from lowtide.fitting.record import Fit
 from lowtide.units import format_bytes
 
@@ -36,7 +36,7 @@ def public_table(folder: Path) -> str:
             *(
                 ("", "")
                 if late is None
-                else (f"{run.per_second:,} {run.unit}", f"{said.per_second:,.4g} ({late:+.0%})")
+                else (f"{rate(run.per_second)} {run.unit}", f"{rate(said.per_second)} ({late:+.0%})")
             ),
             "yes" if run.held_back else "no",
         )
