@@ -7,7 +7,7 @@ from rich.table import Table
 
 from lowtide.fitting.record import MOST_UNITS, Fit
 from lowtide.records.vocabulary import Role
-from lowtide.reporting.style import LIMIT_COLOUR, ROLE_WORDS, WITH, WITHOUT, Scale, framed
+from lowtide.reporting.style import LIMIT_COLOUR, ROLE_WORDS, WITH, WITHOUT, Scale, framed, shorten
 from lowtide.units import format_bytes, format_ms
 
 
@@ -133,7 +133,7 @@ def draw(fit: Fit, path: Path) -> None:
     bytes_, ms = Scale.of_bytes(fit.peak_B), Scale.of_ms(curves[-1][2][-1].ms)
     lines = (
         f"{shapes(fit)}; optimizer: {fit.optimizer}",
-        f"{column(fit)}; bytes of the captured step, workspaces and all times estimated; nothing was run",
+        f"{shorten(column(fit), 95)}; nothing was run, workspaces and times are estimated",
     )
     with framed(path, f"{fit.model}: will it fit?", lines, (9.0, 5.0)) as body:
         axes = body.subplots()
