@@ -133,7 +133,7 @@ def draw(fit: Fit, path: Path) -> None:
     bytes_, ms = Scale.of_bytes(fit.peak_B), Scale.of_ms(curves[-1][2][-1].ms)
     lines = (
         f"{shapes(fit)}; optimizer: {fit.optimizer}",
-        f"{shorten(column(fit), 95)}; nothing was run, workspaces and times are estimated",
+        f"{shorten(column(fit), 85)}; not run: times and workspaces estimated",
     )
     with framed(path, f"{fit.model}: will it fit?", lines, (9.0, 5.0)) as body:
         axes = body.subplots()
