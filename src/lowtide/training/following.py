@@ -16,13 +16,26 @@ def are_alike(one: StepGraph, other: StepGraph) -> bool:
 def followed(plan: StepPlan, step: StepProblem) -> tuple[int, ...] | None:
     """The order of `plan` in `step`, whose graph is like the plan's; None where it uses what `step` does not have.
 
-    Parameters may be grouped differently there: each group moves right behind the op that it stands behind. A
-    collective stands where it was waited for; what goes on beside compute is decided anew.
+    Parameters may be grouped differently there: each group moves right behind the op that it stands behind. What goes
+    on beside compute is decided anew: a collective of the program stands where the program has it, and one that runs
+    again where it was waited for.
     """
     place = {(a.act, a.ranks, a.storage): o for o, a in enumerate(step.actions) if a.act is not Act.UPDATE}
     program = list(step.problem.program)
+    waited = {place.get((Act.RUN, a.ranks, a.storage)) for a in plan.actions if a.act is Act.WAIT}
+    free = {o for o in program if o in waited or step.actions[o].act is Act.UPDATE}
     order: list[int] = []
+    seen: set[int] = set()
     done = 0
+
+    def go_on() -> None:
+        """What stands next in the program and has no place in the plan."""
+        nonlocal done
+        while done < len(program) and program[done] in free:
+            order.append(program[done])
+            done += 1
+
+    go_on()
     for o in plan.order:
         action = plan.actions[o]
         if action.act in (Act.UPDATE, Act.START, Act.BESIDE):
@@ -31,10 +44,11 @@ def followed(plan: StepPlan, step: StepProblem) -> tuple[int, ...] | None:
         found = place.get((act, action.ranks, action.storage))
         if found is None:
             return None
+        if found in free and found not in seen:
+            seen.add(found)
+            continue
         order.append(found)
         if done < len(program) and found == program[done]:
             done += 1
-            while done < len(program) and step.actions[program[done]].act is Act.UPDATE:
-                order.append(program[done])
-                done += 1
+            go_on()
     return tuple(order)
