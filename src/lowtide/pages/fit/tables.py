@@ -35,7 +35,7 @@ def public_table(folder: Path) -> str:
             *(("", "") if run.GiB is None else (f"{run.GiB} GiB", f"{memory / (1 << 30):.1f} GiB ({at:+.1%})")),
             *(
                 ("", "")
-                if late is None
+                if late is None or run.per_second is None
                 else (f"{rate(run.per_second)} {run.unit}", f"{rate(said.per_second)} ({late:+.0%})")
             ),
             "yes" if run.held_back else "no",
