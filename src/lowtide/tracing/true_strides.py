@@ -35,6 +35,14 @@ def _iterator(first: int, second: int) -> _Rule:
     return rule
 
 
+def _in_half(made: _Form, args: tuple[Any, ...]) -> Strides:
+    """An elementwise op whose meta function casts to float32 first, which lays out anew what is expanded."""
+    first, second = args[:2]
+    if not all(isinstance(x, Tensor) and x.dtype in (torch.bfloat16, torch.float16) for x in (first, second)):
+        return made[1]
+    return _product(_form(first), _form(second))
+
+
 def _contiguous(made: _Form, args: tuple[Any, ...]) -> Strides:
     return _empty(made[0], torch.contiguous_format)
 
@@ -99,6 +107,12 @@ def _empty_like(form: _Form) -> Strides:
 
 # What the kernels do on a CPU, found by running them in all layouts; tests/tracing/test_same_kernels.py compares.
 _RULES: dict[OpOverload, _Rule] = {
+    **dict.fromkeys(
+        (getattr(aten, name).Tensor for name in ("add", "sub", "mul", "div", "fmod", "remainder")), _in_half
+    ),
+    **dict.fromkeys((getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge")), _in_half),
+    **dict.fromkeys((getattr(aten, name).default for name in ("maximum", "minimum", "atan2", "hypot")), _in_half),
+    aten.pow.Tensor_Tensor: _in_half,
     aten.logit_backward.default: _iterator(0, 1),
     aten.threshold_backward.default: _iterator(1, 0),
     aten.leaky_relu_backward.default: _iterator(1, 0),
