@@ -23,7 +23,7 @@ from lowtide.kernels.dispatch import below_autograd, grad_mode_of
 from lowtide.kernels.packing import pack_bits
 from lowtide.kernels.shards import as_gradient, local
 from lowtide.kernels.swap import Space
-from lowtide.optimizer.update import Ledger, Micro, UpdateForm
+from lowtide.optimizer.update import Ledger, UpdateForm
 from lowtide.records.vocabulary import Purpose, Role
 from lowtide.watching.guards import Guards
 
@@ -44,8 +44,8 @@ class StepGraph:
     layers: tuple[str, ...]
     """Paths of the modules that own parameters."""
     loose: tuple[Tensor, ...]
-    """Parameters whose gradient the graph returns: those that the optimizer does not hold, or all in the first of
-    several micro-steps."""
+    """Parameters whose gradient the graph returns, to lie in `.grad`: the optimizer's, in the first of several
+    micro-steps."""
     extra: pytree.TreeSpec
     """The structure of what the loss function returned beside the loss."""
     example: Any
@@ -94,19 +94,16 @@ class StepGraph:
         """The step on the tensors of a batch; `ledger` says afterwards, or after an exception, what has moved."""
         with below_autograd():
             outputs = self.program.run([*self.held, *batch], ledger)
-        return self.returned(outputs, ledger)
+        return self.returned(outputs)
 
-    def returned(self, outputs: list[Any], ledger: Ledger) -> Any:
+    def returned(self, outputs: list[Any]) -> Any:
         """What the user gets, of the program's `outputs`, which are emptied; gradients that nothing moves are put where
         they belong."""
         loss, *rest = outputs
         outputs.clear()
         loose = [rest.pop() for _ in self.loose][::-1]
         for parameter, gradient in zip(self.loose, loose, strict=True):
-            if self.ending.micro is Micro.FIRST:
-                parameter.grad = as_gradient(parameter, gradient)
-            elif ledger.keep is not None:
-                ledger.keep.append((parameter, gradient))
+            parameter.grad = as_gradient(parameter, gradient)
         del loose
         if not self.extra.num_leaves:
             return loss

@@ -49,7 +49,7 @@ class Measuring:
             self._seen.plain.append(plain)
             peak = plain.peak
         self.steps += 1
-        return runner.returned(outputs, ledger), peak
+        return runner.returned(outputs), peak
 
     def profile(self) -> Profile:
         """What the steps so far have shown."""
