@@ -4,7 +4,7 @@
 # make fuzz N=2000 S=0   that many random programs from that seed on; the counts go to out/fuzz.json
 # make reports  what README.md, docs/results.md and docs/analysis.md show, under reports/, all measured anew (about 80 minutes)
 # make fits     what docs/fit.md shows: plans of Llama 3.1 8B on H100, and published runs predicted; nothing is measured
-# make analysis docs/analysis.md and the tables of README.md, docs/results.md and docs/fit.md from what is under reports/, nothing measured
+# make analysis docs/analysis.md and the tables of README.md and docs/ from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
 # make bench    memory, page faults and time: eager, warm eager, captured, checkpointed, planned at three budgets (16 minutes)
 # make bench-fit       estimated times against measured ones by kind of op, on idle cores (5 minutes at most, to be measured)
@@ -107,7 +107,7 @@ fits: setup
 
 analysis: setup
 	$(BIN)/lowtide predictions reports --force --out reports/predictions
-	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md --tables docs/results.md --tables docs/fit.md
+	$(BIN)/lowtide analysis reports --force --out docs/analysis.md --tables README.md $(foreach page,results fit compile distributed,--tables docs/$(page).md)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

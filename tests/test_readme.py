@@ -22,7 +22,9 @@ PAGES = {
 MOST_WORDS = 900
 TABLES = {
     "README.md": {"results"},
-    "docs/fit.md": {"fit-public", "fit-public-errors", "fit-plans", "fit-longest"},
+    "docs/compile.md": {"compile", "compile-answers"},
+    "docs/distributed.md": {"parallel"},
+    "docs/fit.md": {"fit-public", "fit-public-errors", "fit-plans", "fit-longest", "fit-kinds", "fit-steps"},
     "docs/results.md": {"largest", "sweep", "budgets", "swap", "capture", "startup", "process"},
 }
 COMMANDS = sorted({line for text in PAGES.values() for line in re.findall(r"^lowtide \w.*$", text, re.MULTILINE)})

@@ -7,13 +7,22 @@ from statistics import median
 from lowtide.errors import InputError, shown
 from lowtide.experiments.budgets.record import Budgets
 from lowtide.experiments.capture.record import Comparison
+from lowtide.experiments.deeper.record import Deeper
 from lowtide.experiments.largest.record import Largest
 from lowtide.experiments.process.record import WARM, ProcessMemory
 from lowtide.experiments.startup.record import Startup
 from lowtide.experiments.swap.record import Method, SwapComparison
 from lowtide.experiments.sweep.record import Sweep
-from lowtide.pages.fit.tables import longest_table, plans_table, public_errors, public_table
-from lowtide.units import format_bytes
+from lowtide.pages.fit.tables import (
+    calibration_kinds,
+    calibration_steps,
+    longest_table,
+    plans_table,
+    public_errors,
+    public_table,
+)
+from lowtide.pages.peers import compile_answers, compile_table, parallel_table, spread
+from lowtide.units import format_bytes, format_ms
 
 _HEAD = (
     "| | eager peak | captured peak | captured against eager, time | op times added up, against a plain run |",
@@ -53,8 +62,8 @@ def budgets_table(folder: Path) -> str:
                 rows.append(f"{start} | no plan | | | | |")
                 continue
             rows.append(
-                f"{start} | {format_bytes(row.measured_peak_B)} | {_spread(found.against_eager(row))} "
-                f"| {_spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
+                f"{start} | {format_bytes(row.measured_peak_B)} | {spread(found.against_eager(row))} "
+                f"| {spread(found.against_captured(row))} | {row.predicted_overhead:+.1%} | {row.bound:+.1%} |"
             )
     return "\n".join([*_BUDGETS_HEAD, *rows])
 
@@ -85,7 +94,7 @@ def process_table(folder: Path) -> str:
                 "" if peak is None else format_bytes(peak),
                 f"{format_bytes(high)}{over}",
                 f"{median(step.faults for step in found.counted(row)):,.0f}",
-                _spread(found.against_warm(row)),
+                spread(found.against_warm(row)),
                 *promise,
                 "equal" if found.is_equal(row) else "others",
             )
@@ -114,7 +123,7 @@ def swap_table(folder: Path) -> str:
                     cells.append("no plan")
                 else:
                     predicted = f"predicted {row.plan.predicted_overhead:+.1%}"
-                    cells.append(f"{_spread(found.against_captured(row))}, {predicted}")
+                    cells.append(f"{spread(found.against_captured(row))}, {predicted}")
             bounds = [row.plan.bound for row in found.rows if row.left == left and row.way is Method.BOTH and row.plan]
             removed = found.removed(left)
             last = (f"{bounds[0]:+.1%}" if bounds else "", "" if removed is None else f"{removed:.0%}")
@@ -165,7 +174,7 @@ def sweep_table(folder: Path) -> str:
                 continue
             cells = (
                 f"{format_bytes(without)} | {format_bytes(with_plan)} | {pair.reduction:.0%}",
-                f"{_spread(pair.ratios)} | {plan.figures.predicted_overhead:+.1%}",
+                f"{spread(pair.ratios)} | {plan.figures.predicted_overhead:+.1%}",
                 "equal" if pair.equal else "differ",
             )
             rows.append(f"{start} {' | '.join(cells)} |")
@@ -193,8 +202,20 @@ def startup_table(folder: Path) -> str:
     return "\n".join([*_STARTUP_HEAD, *rows])
 
 
-def _spread(ratios: list[float]) -> str:
-    return f"{median(ratios):+.1%} ({min(ratios):+.0%} to {max(ratios):+.0%})"
+_DEEPER_HEAD = (
+    "| layers | ops | capture | provisional plan | measure | plan | an eager step |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+def deeper_table(folder: Path) -> str:
+    """What starting costs by the number of layers, from the file that `make bench-deeper` wrote into `folder`."""
+    rows = [
+        f"| {depth.layers} | {depth.ops:,} | {depth.capture_s:.1f} s | {depth.provisional_s:.1f} s "
+        f"| {depth.measure_s:.1f} s | {depth.plan_s:.1f} s | {format_ms(1000 * depth.eager_s)} |"
+        for depth in Deeper.load(folder / "deeper.json").depths
+    ]
+    return "\n".join([*_DEEPER_HEAD, *rows])
 
 
 _RESULTS_HEAD = (
@@ -219,7 +240,7 @@ def results_table(reports: Path) -> str:
         equal = "equal" if pair.equal else "differ"
         rows.append(
             f"| {largest.model} | {format_bytes(largest.memory_limit_B)} | {eager} | {planned} | {memory} "
-            f"| {_spread(pair.ratios)} | {equal} |"
+            f"| {spread(pair.ratios)} | {equal} |"
         )
     return "\n".join([*_RESULTS_HEAD, *rows])
 
@@ -238,6 +259,12 @@ def with_tables(text: str, reports: Path) -> str:
         "swap": lambda: swap_table(reports / "swap"),
         "capture": lambda: cost_table(reports / "bench"),
         "startup": lambda: startup_table(reports / "startup"),
+        "deeper": lambda: deeper_table(reports / "deeper"),
+        "compile": lambda: compile_table(reports / "compile"),
+        "compile-answers": lambda: compile_answers(reports / "compile"),
+        "parallel": lambda: parallel_table(reports / "parallel"),
+        "fit-kinds": lambda: calibration_kinds(reports / "calibration"),
+        "fit-steps": lambda: calibration_steps(reports / "calibration"),
         "fit-public": lambda: public_table(reports / "fit"),
         "fit-public-errors": lambda: public_errors(reports / "fit"),
         "fit-plans": lambda: plans_table(reports / "fit"),

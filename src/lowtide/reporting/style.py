@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -173,3 +176,25 @@ def op_label(name: str, module: str, width: int = 52) -> str:
 def _characters() -> frozenset[int]:
     """What the font can show."""
     return frozenset(get_font(findfont(FontProperties(family="DejaVu Sans"))).get_charmap())
+
+
+def label_points(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """A text beside each point, where it covers the fewest points and texts. To be called last: axes must not move."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # axes and texts know their places then
+    taken = [
+        Bbox([(x - 4, y - 4), (x + 4, y + 4)]) for x, y in axes.transData.transform([point[:2] for point in points])
+    ]
+    for x, y, text in points:
+        places: list[Annotation] = []
+        for across, up in ((7, 5), (7, -13), (-7, 5), (-7, -13)):
+            side: Literal["left", "right"] = "left" if across > 0 else "right"
+            said = axes.annotate(text, (x, y), (across, up), textcoords="offset points", ha=side, size=8.5, color=INK)
+            places.append(said)
+        boxes = [said.get_window_extent() for said in places]
+        covered = [box.count_overlaps(taken) + (box.x0 < axes.bbox.x0) for box in boxes]
+        best = covered.index(min(covered))
+        for said in places[:best] + places[best + 1 :]:
+            said.remove()
+        taken.append(boxes[best])

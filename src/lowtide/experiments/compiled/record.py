@@ -80,6 +80,11 @@ class Compared(Saved):
         """Are all its losses those of torch.compile without a budget?"""
         return [step.loss for step in row.steps] == [step.loss for step in self.unplanned.steps]
 
+    def against_unplanned(self, row: KindRow) -> list[float]:
+        """Of each round the time of `row` against that of torch.compile without a budget, less one."""
+        pairs = zip(self.counted(row), self.counted(self.unplanned), strict=True)
+        return [mine.ms / other.ms - 1 for mine, other in pairs]
+
     @property
     def unplanned(self) -> KindRow:
         """torch.compile without a budget."""

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from lowtide.experiments.compiled.record import EAGER, Compared, KindRow
 from lowtide.files import write_csv
-from lowtide.reporting.style import FAINT, INK, WITH, WITHOUT, Scale, framed
+from lowtide.reporting.style import FAINT, WITH, WITHOUT, Scale, framed, label_points
 from lowtide.reporting.tables import figures_table, ratio_cell
 from lowtide.units import format_bytes, format_ms
 
@@ -28,7 +28,7 @@ def write_compared_csv(found: Compared, path: Path) -> None:
             table.append([row.kind, row.share, row.budget_B, *[None] * 5, row.failure])
             continue
         ms = median(step.ms for step in found.counted(row))
-        against = median(_against(found, row))
+        against = median(found.against_unplanned(row))
         table.append(
             [
                 *(row.kind, row.share, row.budget_B, found.peak(row), ms, against, found.losses_equal(row)),
@@ -55,7 +55,7 @@ def compared_table(found: Compared) -> Group:
             budget,
             format_bytes(found.peak(row)),
             format_ms(median(step.ms for step in found.counted(row))),
-            ratio_cell(_against(found, row)),
+            ratio_cell(found.against_unplanned(row)),
             "equal" if found.losses_equal(row) else "others",
             _gradients(row),
         )
@@ -90,6 +90,7 @@ def draw_compared(found: Compared, path: Path) -> None:
     )
     with framed(path, f"{found.model}: torch.compile, time against peak", lines, (9.0, 5.2)) as body:
         axes = body.subplots()
+        labels = []
         for color, members in (
             (WITHOUT, [row for row in rows if row.share is not None]),
             (WITH, [row for row in rows if row.budget_B is not None]),
@@ -99,22 +100,11 @@ def draw_compared(found: Compared, path: Path) -> None:
             axes.plot([size / scale.factor for size, _ in line], [time for _, time in line], "o-", color=color, lw=1.2)
             for row, (size, time) in zip(members, line, strict=True):
                 wrong = row.off is not None and row.off > CLOSE
-                axes.annotate(
-                    row.kind + (", gradients wrong" if wrong else ""),
-                    (size / scale.factor, time),
-                    textcoords="offset points",
-                    xytext=(7, 5),
-                    size=8.5,
-                    color=INK,
-                )
+                labels.append((size / scale.factor, time, row.kind + (", gradients wrong" if wrong else "")))
         axes.margins(x=0.16, y=0.16)
         axes.set_xlabel(f"peak, {scale.unit}")
         axes.set_ylabel("step, seconds")
-
-
-def _against(found: Compared, row: KindRow) -> list[float]:
-    pairs = zip(found.counted(row), found.counted(found.unplanned), strict=True)
-    return [mine.ms / other.ms - 1 for mine, other in pairs]
+        label_points(axes, labels)
 
 
 def _gradients(row: KindRow) -> str:

@@ -98,13 +98,13 @@ def parallel_table(found: Parallel) -> Group:
 
 def draw_parallel(found: Parallel, path: Path) -> None:
     """Time against the peak of a rank, a panel for each way."""
-    from lowtide.reporting.style import FAINT, INK, WITH, WITHOUT, Scale, framed
+    from lowtide.reporting.style import FAINT, INK, WITH, WITHOUT, Scale, framed, label_points
 
     rows = [row for row in found.rows if row.failure is None and row is not _repeated(found, row)]
     scale = Scale.of_bytes(max(found.peak(row) for row in rows))
     lines = (
-        f"{found.world} ranks of gloo, batch size {found.batch_size} each, {found.optimizer}; {found.threads} threads "
-        f"each, torch {found.torch}",
+        f"{found.world} ranks of gloo, batch size {found.batch_size} each, {found.optimizer}; {found.threads} "
+        f"thread{'s' * (found.threads > 1)} each, torch {found.torch}",
         f"medians of {len(found.counted(rows[0]))} rounds in which all of a group took turns; bytes by the allocator",
     )
     ways = list(dict.fromkeys(row.kind.way for row in rows))
@@ -119,13 +119,12 @@ def draw_parallel(found: Parallel, path: Path) -> None:
             for row in mine:
                 ours, (x, y) = row.kind.budget_B is not None, points[row.kind.name]
                 axes.plot(x, y, "o", color=WITH if ours else WITHOUT, ms=7 if ours else 6)
-                if not ours:
-                    axes.annotate(row.kind.name, (x, y), textcoords="offset points", xytext=(6, 5), size=8.5, color=INK)
             axes.axhline(1.0, color=FAINT, lw=0.8, ls=":")
             axes.margins(x=0.2, y=0.2)
             axes.set_xlabel(f"peak of a rank, {scale.unit}")
             axes.set_ylabel(f"step time, {mine[0].kind.name} is 1")
-            axes.set_title(f"{way}: lowtide and eager", size=10, color=INK)
+            axes.set_title(f"{way}: lowtide (no labels) and eager", size=10, color=INK)
+            label_points(axes, [(*points[row.kind.name], row.kind.name) for row in mine if row.kind.budget_B is None])
 
 
 def _repeated(found: Parallel, row: KindRow) -> KindRow | None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lowtide.experiments.process.record import CAPTURED, PLAIN, KindRow, ProcessMemory
 from lowtide.files import write_csv
-from lowtide.reporting.style import FAINT, INK, WITH, WITHOUT, Scale, framed
+from lowtide.reporting.style import FAINT, WITH, WITHOUT, Scale, framed, label_points
 from lowtide.reporting.tables import figures_table, ratio_cell
 from lowtide.units import format_bytes, format_ms
 
@@ -112,26 +112,21 @@ def draw_process(found: ProcessMemory, path: Path) -> None:
         bounds = sorted((row.budget_B or 0, 1 + row.promise.bound) for row in ways[PLAIN] if row.promise)
         label = "certified bound above warm eager, by predicted times"
         axes.plot(*_scaled(bounds, scale), color=WITH, lw=1.0, ls="--", label=label)
+        labels = []
         for row in {row.kind: row for row in rows}.values():
             size, time = points[row.kind]
             spread = [1 + share for share in found.against_warm(row)]
             axes.plot([size / scale.factor] * 2, [min(spread), max(spread)], color=FAINT, lw=0.8, zorder=1)
             ours = row.kind == CAPTURED or (row.budget_B is not None and _way(row.kind) == PLAIN)
             axes.plot(size / scale.factor, time, "o", color=WITH if ours else WITHOUT, ms=7 if ours else 6)
-            axes.annotate(
-                row.kind if found.is_equal(row) else f"{row.kind} (other losses)",
-                (size / scale.factor, time),
-                textcoords="offset points",
-                xytext=(7, 5),
-                size=8.5,
-                color=INK,
-            )
+            labels.append((size / scale.factor, time, row.kind + ("" if found.is_equal(row) else " (other losses)")))
         axes.axhline(1.0, color=FAINT, lw=0.8, ls=":")
         axes.margins(x=0.14, y=0.16)
         axes.set_xlabel(f"peak, {scale.unit}")
         axes.set_ylabel("step time, warm eager is 1")
         if bounds:
             axes.legend(frameon=False, fontsize=8.5, loc="upper right")
+        label_points(axes, labels)
 
 
 def _way(kind: str) -> str:

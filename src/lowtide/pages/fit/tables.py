@@ -5,8 +5,9 @@ from statistics import median
 
 from lowtide.experiments.public.record import PublicRuns
 from lowtide.experiments.public.report import how, rate
+from lowtide.fitting.calibration import Calibration
 from lowtide.fitting.record import Fit
-from lowtide.units import format_bytes
+from lowtide.units import format_bytes, format_ms
 
 _PUBLIC_HEAD = (
     "| run | device | how | memory: published | said | rate of a device: published | said | held back |",
@@ -89,3 +90,37 @@ def _by_room(folder: Path) -> list[Fit]:
 def _rate(fit: Fit, step_ms: float) -> float:
     """Tokens a second."""
     return 1000 * fit.samples * fit.tokens / fit.tensor / step_ms
+
+
+_KINDS_HEAD = (
+    "| kind of op | ops | measured | by the rates alone | longer by | one op off by, corrected |",
+    "|---|---|---|---|---|---|",
+)
+_STEPS_HEAD = (
+    "| step | time: measured | by the rates alone | corrected by the other models | peak: measured | said |",
+    "|---|---|---|---|---|---|",
+)
+CALIBRATION_NAME = "calibration.json"
+
+
+def calibration_kinds(folder: Path) -> str:
+    """Estimated times by kind of op, from the file that `make bench-fit` wrote into `folder`."""
+    found = Calibration.load(folder / CALIBRATION_NAME)
+    rows = [
+        f"| {kind.kind} | {kind.ops:,} | {format_ms(kind.measured_ms)} | {format_ms(kind.estimated_ms)} "
+        f"| x {kind.times(found.start_ms):.2f} | {kind.off:.0%} |"
+        for kind in found.kinds
+    ]
+    return "\n".join([*_KINDS_HEAD, *rows])
+
+
+def calibration_steps(folder: Path) -> str:
+    """Whole steps, from the same file."""
+    rows = [
+        f"| {step.model} | {format_ms(step.measured_ms)} "
+        f"| {format_ms(step.estimated_ms)} ({step.estimated_ms / step.measured_ms - 1:+.0%}) "
+        f"| {format_ms(step.corrected_ms)} ({step.corrected_ms / step.measured_ms - 1:+.0%}) "
+        f"| {format_bytes(step.measured_B)} | {format_bytes(step.said_B)} ({step.said_B / step.measured_B - 1:+.2%}) |"
+        for step in Calibration.load(folder / CALIBRATION_NAME).steps
+    ]
+    return "\n".join([*_STEPS_HEAD, *rows])
