@@ -6,6 +6,7 @@ Experiments start it, one process for each case; the words are those of `lowtide
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -24,6 +25,15 @@ def case(
     wanted = CaseSettings.load(settings)
     answers = _own_stdout()
     _die_first()
+    from lowtide.device.process import warm_memory
+
+    # What plans are compared with; a limit on the process leaves no room to keep memory in.
+    is_control = not wanted.planned and wanted.memory_limit_B is None
+    with warm_memory() if is_control else nullcontext():
+        _run(wanted, answers, result)
+
+
+def _run(wanted: CaseSettings, answers: TextIO, result: Path) -> None:
     from lowtide.experiments.case_run import CaseRun
 
     run = CaseRun(wanted)

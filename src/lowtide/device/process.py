@@ -1,19 +1,40 @@
 """This process as the operating system counts it: memory that is there, its highest mark, page faults. Linux."""
 
+import ctypes
 import re
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from lowtide.device.limit import trim
 from lowtide.errors import InputError
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
-WARM = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**34),
-    "MALLOC_TRIM_THRESHOLD_": str(2**34),
-    "MALLOC_TOP_PAD_": str(2**28),
-}
-"""An environment in which glibc keeps what it has: no page faults after the first steps, for eager code too."""
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
+"""From glibc's malloc.h."""
+
+
+@contextmanager
+def warm_memory() -> Iterator[None]:
+    """Inside, the allocator keeps what is freed, instead of giving it back to the system and taking it anew.
+
+    So eager code too has no page faults after its first steps: the control that steps at planned addresses are compared
+    with. Afterwards the allocator is as it becomes by itself once large blocks have come and gone.
+    """
+    allocator = ctypes.CDLL(None)
+    if not hasattr(allocator, "mallopt"):
+        raise InputError("this system's allocator cannot be told to keep its memory: measure on Linux with glibc")
+    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_TOP_PAD, 2**28)):
+        allocator.mallopt(option, value)
+    try:
+        yield
+    finally:
+        usual = ((_M_MMAP_MAX, 2**16), (_M_MMAP_THRESHOLD, 2**25), (_M_TRIM_THRESHOLD, 2**26), (_M_TOP_PAD, 2**17))
+        for option, value in usual:
+            allocator.mallopt(option, value)
+        trim()
 
 
 def resident_bytes() -> int:

@@ -1,10 +1,8 @@
 """A module that runs in a process of its own and answers every line with one of JSON."""
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,12 @@ from lowtide.errors import InputError
 class Answering:
     """`python -m module settings`, called `name` where it fails."""
 
-    def __init__(self, module: str, settings: Path, name: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str, settings: Path, name: str) -> None:
         self._name = name
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, str(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **(environment or {})},
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C is for the parent, which ends its processes in order
         )

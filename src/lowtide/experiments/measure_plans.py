@@ -1,4 +1,4 @@
-"""Measures planned steps beside eager and captured ones: one profile, all plans in turn, in one run."""
+"""Measures planned steps beside warm eager and captured ones: one profile, all plans in turn, in one run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from lowtide.device.arena import Layout, arena_for
 from lowtide.device.clock import Clock, clock_for
 from lowtide.device.meter import Meter, meter_for
+from lowtide.device.process import warm_memory
 from lowtide.device.swap import SwapSpace, Waited
 from lowtide.experiments.op_times import OpTimes
 from lowtide.forecast import Forecast
@@ -145,7 +146,7 @@ def measure_plans(
             graphs[key] = apply_plan(graph, plan).graph
     clock, meter = clock_for(graph.device), meter_for(graph.device)
     race = _Race(graph, eager_loss, graphs, clock, meter, space)
-    with untouched(graph, graph.form.own_tensors(graph.example)):
+    with warm_memory(), untouched(graph, graph.form.own_tensors(graph.example)):
         for number in range(warmup + rounds):
             say(f"round {number + 1} of {warmup + rounds}")
             race.round(number, counts=number >= warmup)

@@ -1,4 +1,4 @@
-"""Measures captured steps against eager ones: the same model, step by step in turn, in one run."""
+"""Measures captured steps against warm eager ones: the same model, step by step in turn, in one run."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import torch
 
 from lowtide.device.clock import clock_for
 from lowtide.device.meter import meter_for
+from lowtide.device.process import warm_memory
 from lowtide.experiments.capture.record import Comparison
 from lowtide.graph.step_graph import StepGraph
 from lowtide.profiling.profile import profile
@@ -45,7 +46,7 @@ def compare_with_eager(
     kinds = {"eager": run_eager, "captured": run_captured}
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     peaks: dict[str, list[int]] = {kind: [] for kind in kinds}
-    with untouched(graph, graph.form.own_tensors(graph.example)):
+    with warm_memory(), untouched(graph, graph.form.own_tensors(graph.example)):
         for step in range(warmup + steps):
             for kind in list(kinds)[:: -1 if step % 2 else 1]:  # neither is always the first
                 optimizer.zero_grad(set_to_none=True)

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -10,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from lowtide.device.limit import give_back
-from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes
+from lowtide.device.process import forget_high_water, high_water_bytes, page_faults, resident_bytes, warm_memory
 from lowtide.experiments.eager_training import EagerTraining, held_bytes
 from lowtide.experiments.process.peers import PEERS
 from lowtide.experiments.process.record import (
@@ -129,6 +130,12 @@ def _rehearse(wanted: KindSettings) -> None:
 
 def main() -> None:
     """Answers a line of JSON to `step` and to `end`, after one that says that it is ready, or why not."""
+    wanted = KindSettings.load(Path(sys.argv[1]))
+    with warm_memory() if wanted.kind == WARM else nullcontext():
+        _answer_all(wanted)
+
+
+def _answer_all(wanted: KindSettings) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a model prints
 
@@ -137,7 +144,7 @@ def main() -> None:
         answers.flush()
 
     try:
-        kind = Kind(KindSettings.load(Path(sys.argv[1])))
+        kind = Kind(wanted)
     except BudgetInfeasible as infeasible:
         answer({"failure": str(infeasible)})
         return

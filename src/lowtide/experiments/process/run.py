@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from lowtide.device.process import WARM as WARM_MEMORY
 from lowtide.experiments.answering import Answering
 from lowtide.experiments.process.record import (
     CAPTURED,
@@ -41,8 +40,7 @@ class Child:
         """Started, and ready for its first step; `failure` says why it never will be."""
         settings = self._folder / f"{self.wanted.kind}.json"
         self.wanted.save(settings)
-        memory = WARM_MEMORY if self.wanted.kind == WARM else {}
-        self._process = Answering("lowtide.experiments.process.child", settings, self.wanted.kind, memory)
+        self._process = Answering("lowtide.experiments.process.child", settings, self.wanted.kind)
         self._ready = self._process.answer()
         self.failure: str | None = self._ready.get("failure")
         return self
