@@ -1,7 +1,6 @@
 """Tiny problems solved to the end: the cheapest way through all states of (ops done, storages held)."""
 
 import heapq
-from dataclasses import dataclass
 
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import allowance, charge
@@ -11,28 +10,20 @@ State = tuple[int, int, int]
 """Program ops done, storages held and optional once-ops used, the latter two as bit sets."""
 
 
-@dataclass(frozen=True)
-class Exact:
-    """The best order, or None where none fits; `finished` where that is certain."""
+def solve_exactly(problem: Problem, budget: int) -> tuple[tuple[int, ...] | None, bool]:
+    """The fastest order within the budget, None where none fits or was reached; and whether that is certain.
 
-    order: tuple[int, ...] | None
-    finished: bool
-
-
-def is_tiny(problem: Problem) -> bool:
-    """Is exhaustive search worth trying?"""
-    return len(problem.ops) <= SETTINGS.exact_ops
-
-
-def solve_exactly(problem: Problem, budget: int) -> Exact:
-    """The fastest order within the budget: Dijkstra's algorithm on extra time, program ops being free."""
+    Dijkstra's algorithm on extra time, program ops being free. Tried where there are few ops.
+    """
     program, ops, times = problem.program, problem.ops, problem.times
+    if len(ops) > SETTINGS.exact_ops:
+        return None, False
     movable = [s for s, storage in enumerate(problem.storages) if not storage.resident]
     bit = {s: 1 << i for i, s in enumerate(movable)}
     reads = [sum(bit[s] for s in problem.reads[o]) for o in range(len(ops))]
     writes = [sum(bit[s] for s in set(problem.writes[o])) for o in range(len(ops))]
     kept = sum(bit[s] for s in problem.kept)
-    droppable = [i for i, s in enumerate(movable) if problem.sizes[s]]
+    droppable = [bit[s] for s in movable if problem.sizes[s]]
     useful = sum(bit[s] for s in movable if problem.readers[s] or bit[s] & kept)
     place = {o: k for k, o in enumerate(program)}
     size_of: dict[int, int] = {0: problem.resident_bytes}
@@ -48,6 +39,12 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
     came: dict[State, tuple[State, int]] = {}
     queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
     settled: set[State] = set()
+
+    def reach(state: State, cost: float, origin: State, op: int) -> None:
+        if cost < best.get(state, float("inf")):
+            best[state], came[state] = cost, (origin, op)
+            heapq.heappush(queue, (cost, -state[0], state))
+
     most = min(SETTINGS.exact_states, max(0.0, allowance().left()) / SETTINGS.exact_state)
     while queue:
         cost, _, state = heapq.heappop(queue)
@@ -57,12 +54,12 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
         charge(SETTINGS.exact_state)
         done, held, used = state
         if done == len(program) and held & kept == kept:
-            return Exact(_path(came, state), True)
+            return _path(came, state), True
         if len(settled) > most:
-            return Exact(None, False)
-        for i in droppable:
-            if held >> i & 1:
-                _reach(best, came, queue, (done, held ^ 1 << i, used), cost, state, -1)
+            return None, False
+        for mine in droppable:
+            if held & mine:
+                reach((done, held ^ mine, used), cost, state, -1)
         for o, op in enumerate(ops):
             if reads[o] & ~held:
                 continue
@@ -72,28 +69,13 @@ def solve_exactly(problem: Problem, budget: int) -> Exact:
                     continue
                 after = rest | writes[o] & useful
                 if k == done:
-                    _reach(best, came, queue, (done + 1, after, used), cost, state, o)
+                    reach((done + 1, after, used), cost, state, o)
                 elif op.once and (k is not None or used >> o & 1):
                     continue
                 elif k is None or k < done:
                     mark = used | 1 << o if op.once else used
-                    _reach(best, came, queue, (done, after, mark), cost + times[o], state, o)
-    return Exact(None, True)
-
-
-def _reach(
-    best: dict[State, float],
-    came: dict[State, tuple[State, int]],
-    queue: list[tuple[float, int, State]],
-    state: State,
-    cost: float,
-    origin: State,
-    op: int,
-) -> None:
-    if cost < best.get(state, float("inf")):
-        best[state] = cost
-        came[state] = (origin, op)
-        heapq.heappush(queue, (cost, -state[0], state))
+                    reach((done, after, mark), cost + times[o], state, o)
+    return None, True
 
 
 def _path(came: dict[State, tuple[State, int]], state: State) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ All of the planner but the compiled walks asks here; the simulator, which judges
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,40 +13,12 @@ from numpy.typing import NDArray
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge_steps
 from lowtide.planning.problem import Problem
-from lowtide.planning.schedule import counted_until
+from lowtide.planning.schedule import counted_until, instances
 
 if TYPE_CHECKING:
     from lowtide.planning.optimal.program_view import ProgramView
 
 Bytes = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Instances:
-    """Every write of an order yields an instance of a storage, alive from `born` to its last read."""
-
-    storage: list[int]
-    born: list[int]
-    last: list[int]
-
-
-def instances(problem: Problem, order: Sequence[int]) -> Instances:
-    """As `schedule.instances`, for an order that is known to be valid."""
-    reads, writes = problem.reads, problem.writes
-    newest = [-1] * len(problem.storages)
-    found = Instances([], [], [])
-    storage, born, last = found.storage, found.born, found.last
-    for step, o in enumerate(order):
-        for s in reads[o]:
-            last[newest[s]] = step
-        for s in writes[o]:
-            newest[s] = len(born)
-            born.append(step)
-            last.append(step)
-            storage.append(s)
-    for s in problem.kept:
-        last[newest[s]] = len(order)
-    return found
 
 
 def alive_bytes(first: Sequence[int], last: Sequence[int], sizes: Sequence[int], count: int) -> Bytes:
@@ -59,12 +30,10 @@ def alive_bytes(first: Sequence[int], last: Sequence[int], sizes: Sequence[int],
     return np.asarray(np.cumsum(change)[:count])
 
 
-def live_bytes(problem: Problem, order: Sequence[int], lived: Instances | None = None) -> Bytes:
-    """Bytes alive at each step of an order known to be valid; the same figures as `simulate`, without its checks."""
-    lived = instances(problem, order) if lived is None else lived
-    sizes, workspaces = problem.sizes, problem.workspaces
-    last = counted_until(problem, order, lived.storage, lived.last)
-    alive = alive_bytes(lived.born, last, [sizes[s] for s in lived.storage], len(order))
+def live_bytes(problem: Problem, order: Sequence[int]) -> Bytes:
+    """Bytes alive at each step of an order, as the simulator counts them."""
+    lived, sizes, workspaces = instances(problem, order), problem.sizes, problem.workspaces
+    alive = alive_bytes(lived.born, lived.last, [sizes[s] for s in lived.storage], len(order))
     extra = np.fromiter((workspaces[o] for o in order), dtype=np.int64, count=len(order))
     return np.asarray(alive + extra + problem.resident_bytes)
 
@@ -131,8 +100,7 @@ class Lifetimes:
             self.written.append(mine)
         for s in problem.kept:
             self.readers[newest[s]].append(len(order))
-        last = [readers[-1] if readers else born for readers, born in zip(self.readers, self.born, strict=True)]
-        self.live = live_bytes(problem, order, Instances(self.storage, self.born, last))
+        self.live = live_bytes(problem, order)
         self.alive = [True] * len(order)
         self._of: dict[int, list[int]] = {}
         for instance, s in enumerate(self.storage):

@@ -7,7 +7,7 @@ from functools import partial
 from lowtide.planning.optimal import build, walks
 from lowtide.planning.optimal.certify import rank_instants, solve_instants
 from lowtide.planning.optimal.cutting import bound_by_prices
-from lowtide.planning.optimal.exact import is_tiny, solve_exactly
+from lowtide.planning.optimal.exact import solve_exactly
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
@@ -128,15 +128,13 @@ def run(stages: tuple[Stage, ...], best: Incumbent, *, always: bool = False) -> 
 
 def _solved_exactly(best: Incumbent) -> bool:
     """Exhaustive search, where the problem is so small that it ends."""
-    if not is_tiny(best.view.problem):
-        return False
-    exact = solve_exactly(best.view.problem, best.budget)
-    if exact.order is not None:
-        best.offer(exact.order)
+    order, finished = solve_exactly(best.view.problem, best.budget)
+    if order is not None:
+        best.offer(order)
         best.raise_bound(best.extra)
-    elif exact.finished:
+    elif finished:
         raise Impossible
-    return exact.finished
+    return finished
 
 
 def _improve_further(best: Incumbent) -> None:

@@ -19,35 +19,26 @@ from lowtide.planning.optimal.work import allowance, charge
 INF = float(highspy.kHighsInf)
 
 
-@dataclass(frozen=True)
-class Effort:
-    """Seconds of work, about, by rows and entries, simplex iterations and times that HiGHS asked to go on."""
+def _work(rows: int, entries: int, iterations: int, asked: int, *, integer: bool) -> float:
+    """Seconds of work, about, by rows, entries, simplex iterations and times that HiGHS asked to go on.
 
-    rows: int
-    entries: int
-    integer: bool
+    Fitted to some two thousand solves.
+    """
+    by = SETTINGS.charges
+    if not integer:
+        return by.solve + entries * (by.linear_entry + by.linear_pivot * iterations)
+    beyond = max(0.0, iterations - by.root * rows)
+    each = by.pivot * entries + by.pivot_row * rows
+    return by.solve + each * iterations + by.beyond_root * beyond + (by.ask + by.ask_entry * entries) * asked
 
-    def of(self, iterations: int, asked: int) -> float:
-        """The work of a solve, fitted to some two thousand of them."""
-        by = SETTINGS.charges
-        if not self.integer:
-            return by.solve + self.entries * (by.linear_entry + by.linear_pivot * iterations)
-        beyond = max(0.0, iterations - by.root * self.rows)
-        each = by.pivot * self.entries + by.pivot_row * self.rows
-        return by.solve + each * iterations + by.beyond_root * beyond + (by.ask + by.ask_entry * self.entries) * asked
 
-    @property
-    def least(self) -> float:
-        """About what it takes to get through the root."""
-        return self.of(self.rows // 2, 2)
-
-    def most(self, seconds: float) -> int:
-        """Iterations, or times to be asked, within `seconds`."""
-        by = SETTINGS.charges
-        if not self.integer:
-            return max(1, int(seconds / (by.linear_iteration + by.linear_pivot * self.entries)))
-        ask, entry = by.asks
-        return max(SETTINGS.fewest_asks, int(seconds / (ask + entry * self.entries)))
+def _most(entries: int, seconds: float, *, integer: bool) -> int:
+    """Iterations, or times to be asked, within `seconds`."""
+    by = SETTINGS.charges
+    if not integer:
+        return max(1, int(seconds / (by.linear_iteration + by.linear_pivot * entries)))
+    ask, entry = by.asks
+    return max(SETTINGS.fewest_asks, int(seconds / (ask + entry * entries)))
 
 
 @dataclass
@@ -125,12 +116,13 @@ def solve(
     bound on every solution however early it stopped.
     """
     meter = allowance().meter
-    effort = Effort(len(program.starts), len(program.columns), integer)
-    if effort.least > max(SETTINGS.worth_solving, 2 * seconds) or meter.late():
+    rows, entries = len(program.starts), len(program.columns)
+    through_the_root = _work(rows, entries, rows // 2, 2, integer=integer)
+    if through_the_root > max(SETTINGS.worth_solving, 2 * seconds) or meter.late():
         return Answer(0.0, math.inf, None, False)
     scale = max(program.cost, default=0.0) or 1.0
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(program.cost), len(program.starts)
+    lp.num_col_, lp.num_row_ = len(program.cost), rows
     lp.col_cost_ = np.array(program.cost, dtype=float) / scale
     lp.col_lower_, lp.col_upper_ = np.array(program.lower, dtype=float), np.array(program.upper, dtype=float)
     lp.row_lower_, lp.row_upper_ = np.array(program.row_lower, dtype=float), np.array(program.row_upper, dtype=float)
@@ -144,18 +136,12 @@ def solve(
             kinds[column] = highspy.HighsVarType.kContinuous
         lp.integrality_ = kinds
     solver = highspy.Highs()
-    most = effort.most(seconds)
-    options: dict[str, object] = {
-        "output_flag": False,
-        "threads": 1,
-        "time_limit": min(INF, max(SETTINGS.solve_least, meter.deadline - time.perf_counter())),
-        "mip_rel_gap": tolerance,
-        "mip_abs_gap": max(SETTINGS.smallest, slack / scale),
-    }
-    if not integer:
-        options["simplex_iteration_limit"] = most
-    for name, value in options.items():
-        solver.setOptionValue(name, value)
+    most = _most(entries, seconds, integer=integer)
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("time_limit", min(INF, max(SETTINGS.solve_least, meter.deadline - time.perf_counter())))
+    solver.setOptionValue("mip_rel_gap", tolerance)
+    solver.setOptionValue("mip_abs_gap", max(SETTINGS.smallest, slack / scale))
     solver.passModel(lp)
     asked = 0
 
@@ -167,9 +153,11 @@ def solve(
 
     if integer:
         solver.cbMipInterrupt += ask
+    else:
+        solver.setOptionValue("simplex_iteration_limit", most)
     solver.run()
     status, info = solver.getModelStatus(), solver.getInfo()
-    charge(effort.of(max(0, info.simplex_iteration_count), asked))
+    charge(_work(rows, entries, max(0, info.simplex_iteration_count), asked, integer=integer))
     if status == highspy.HighsModelStatus.kTimeLimit:
         meter.cut = True
     if status == highspy.HighsModelStatus.kInfeasible:

@@ -3,49 +3,57 @@
 Walks know plain problems only: packing is decided by the best order, taken out, and put back (`Incumbent.plain`).
 """
 
+from typing import TYPE_CHECKING
+
 from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.incumbent import Incumbent, Plain
 from lowtide.planning.optimal.lifetimes import live_bytes
+from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.simulate import time_of
+
+if TYPE_CHECKING:
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+
+
+def _walks(view: ProgramView, budget: int) -> "Regrowth":
+    """Compiled code is loaded only where it is used."""
+    from lowtide.planning.optimal.regrow.regrowth import Regrowth
+
+    return Regrowth(view, budget)
 
 
 def towards_a_first_plan(best: Incumbent) -> None:
     """Walks from the program and from the order with the least peak, until one of them fits."""
-    from lowtide.planning.optimal.regrow.regrowth import Regrowth  # compiled code is loaded only where it is used
-
     seconds = min(SETTINGS.walk_first * best.whole, best.left())
     plain = best.plain()
     if plain is None:
         return
-    regrowth = Regrowth(plain.view, best.budget)
+    walks = _walks(plain.view, best.budget)
     for share, style in SETTINGS.first:
         if best.left() <= 0:
             return
         least = best.walks % SETTINGS.from_least == SETTINGS.from_least - 1
         least = least and len(best.floor_order) < SETTINGS.long * best.view.count
         start = plain.stripped(best.floor_order) if least else plain.view.problem.program
-        grown = regrowth.grow(start, style, seconds=share * seconds, seed=best.walk_seed())
-        if best.offer(plain.back(grown.best or grown.last)):
+        fitting, last = walks.grow(start, style, seconds=share * seconds, seed=best.walk_seed())
+        if best.offer(plain.back(fitting or last)):
             return
 
 
 def walked_within(best: Incumbent, budget: int) -> list[int] | None:
     """An order within another budget, by one short walk from the program that packs all it can; None where it fails."""
-    from lowtide.planning.optimal.regrow.regrowth import Regrowth
-
     plain = Plain(best.view, frozenset(best.view.pairs))
     seconds = min(SETTINGS.floor_walk * best.whole, best.left())
     _, style = SETTINGS.first[0]
-    grown = Regrowth(plain.view, budget).grow(plain.view.problem.program, style, seconds=seconds, seed=best.walk_seed())
-    order = plain.back(grown.best) if grown.best is not None else None
+    start = plain.view.problem.program
+    found, _ = _walks(plain.view, budget).grow(start, style, seconds=seconds, seed=best.walk_seed())
+    order = plain.back(found) if found else None
     return order if order is not None and int(live_bytes(best.view.problem, order).max()) <= budget else None
 
 
 def walk(best: Incumbent, *, anew: bool = False) -> None:
     """Ruin and recreate for a part of the work, from the best order or anew from the program."""
-    from lowtide.planning.optimal.regrow.regrowth import Regrowth
-
     seconds = min(SETTINGS.walk * best.whole, best.left())
     if best.closed or seconds <= 0:
         return
@@ -58,9 +66,9 @@ def walk(best: Incumbent, *, anew: bool = False) -> None:
     styles = SETTINGS.anew if anew else SETTINGS.onward
     style = styles[best.walks % len(styles)]
     start = plain.view.problem.program if anew else plain.stripped(best.order)
-    grown = Regrowth(plain.view, best.budget).grow(start, style, seconds=seconds, seed=best.walk_seed())
-    if grown.best is not None:
-        best.offer(plain.back(grown.best))
+    found, _ = _walks(plain.view, best.budget).grow(start, style, seconds=seconds, seed=best.walk_seed())
+    if found:
+        best.offer(plain.back(found))
 
 
 def onward(best: Incumbent) -> None:
@@ -81,7 +89,6 @@ def along_the_spine(best: Incumbent) -> None:
     Repaired it may be slower than the best order, but of another build: walks from there come to what they do not
     reach from the best.
     """
-    from lowtide.planning.optimal.regrow.regrowth import Regrowth
     from lowtide.planning.optimal.spine.bound import SpineBound
 
     best.spine = spine = SpineBound(best.view.plain, best.budget, best.top, left=best.left)
@@ -105,8 +112,8 @@ def along_the_spine(best: Incumbent) -> None:
     start = min(found, key=lambda order: time_of(plain.view.problem, order))
     best.offer(plain.back(start))
     seconds = min(SETTINGS.walk * best.whole, best.left())
-    grown = Regrowth(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
-    best.offer(plain.back(grown.best or start))
+    grown, _ = _walks(plain.view, best.budget).grow(start, SETTINGS.onward[0], seconds=seconds, seed=best.seed)
+    best.offer(plain.back(grown or start))
 
 
 def finer_spine(best: Incumbent) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,16 +12,6 @@ from lowtide.planning.optimal.settings import SETTINGS, WalkStyle
 from lowtide.planning.optimal.work import allowance, charge
 
 
-@dataclass(frozen=True)
-class Grown:
-    """What a walk came to."""
-
-    best: list[int] | None
-    """The fastest order within the budget that it met."""
-    last: list[int]
-    """The order at its end, which may be over the budget."""
-
-
 class Regrowth:
     """A problem and a budget, ready to walk from any order."""
 
@@ -30,10 +19,13 @@ class Regrowth:
         self.view, self.room = view, budget - view.problem.resident_bytes
         self.tables = tables_of(view)
 
-    def grow(self, order: Sequence[int], style: WalkStyle, *, seconds: float, seed: int) -> Grown:
-        """Walk from an order for so much work."""
+    def grow(self, order: Sequence[int], style: WalkStyle, *, seconds: float, seed: int) -> tuple[list[int], list[int]]:
+        """Walk from an order for so much work: the fastest order within the budget that it met, and the last of all.
+
+        The first is empty where there is none; the last may be over the budget.
+        """
         if not self.tables.droppable.size:
-            return Grown(None, list(order))
+            return [], list(order)
         state = order_of(self.view, order, style.most)
         size = state.ops.size
         best = Best(np.zeros(size, np.int64), np.zeros(1, np.int64), np.full(1, math.inf), np.zeros(2))
@@ -45,20 +37,11 @@ class Regrowth:
         done = 0.0
         while done < seconds and not allowance().meter.late():
             until = min(done + SETTINGS.walk_part, seconds)
-            walk(
-                self.tables,
-                state,
-                best,
-                settings,
-                self.room,
-                scratch,
-                seed + round(done / SETTINGS.walk_part),
-                until,
-                seconds,
-            )
+            part = seed + round(done / SETTINGS.walk_part)
+            walk(self.tables, state, best, settings, self.room, scratch, part, until, seconds)
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
-        return Grown(self._ops(best.ops, best.length[0]) or None, self._ops(state.ops, state.state[LENGTH]))
+        return self._ops(best.ops, best.length[0]), self._ops(state.ops, state.state[LENGTH])
 
     def _ops(self, positions: Ints, length: int) -> list[int]:
         """Ops of the problem, without the one at the end that stands for what is kept."""

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowtide.planning.optimal.gather import impossible_op
 from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.refuse import impossible_op
 from lowtide.planning.problem import Op, Problem, Storage
 from tests.planning import exhaustive
 from tests.planning.strategies import problems
