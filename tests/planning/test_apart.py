@@ -10,7 +10,7 @@ from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import repeated_blocks
 
-PROBLEM = repeated_blocks(6)
+PROBLEM = repeated_blocks(3)
 BUDGET = int(0.7 * simulate(PROBLEM, PROBLEM.program).peak)
 
 
@@ -30,17 +30,17 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
 def test_the_plan_is_the_same() -> None:
     said: list[str] = []
-    here = policy("optimal").plan(PROBLEM, BUDGET, time_limit=2.0)
-    there = planner("optimal", LARGE).plan(PROBLEM, BUDGET, time_limit=2.0, progress=said.append)
+    here = policy("optimal").plan(PROBLEM, BUDGET, time_limit=60.0)
+    there = planner("optimal", LARGE).plan(PROBLEM, BUDGET, time_limit=60.0, progress=said.append)
     assert (there.schedule, there.bound, there.note) == (here.schedule, here.bound, here.note)
     assert said
 
 
 def test_what_cannot_be_is_said_in_the_same_words() -> None:
     with pytest.raises(BudgetInfeasible) as here:
-        policy("optimal").plan(PROBLEM, 1, time_limit=1.0)
+        policy("chen").plan(PROBLEM, 1)
     with pytest.raises(BudgetInfeasible) as there:
-        planner("optimal", LARGE).plan(PROBLEM, 1, time_limit=1.0)
+        planner("chen", LARGE).plan(PROBLEM, 1)
     assert str(there.value) == str(here.value)
     assert vars(there.value) == vars(here.value)
 
