@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lowtide.planning.optimal import build, incumbent, plan
+from lowtide.planning.optimal import build, certify, incumbent, plan
 from lowtide.planning.optimal.incumbent import Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.prune import prune
@@ -101,11 +101,11 @@ def test_far_from_the_bound_more_instants_leave_the_work_to_others(
             charge(1.0)
             return self
 
-    monkeypatch.setattr(build, "Model", Asked)
+    monkeypatch.setattr(certify, "Model", Asked)
     monkeypatch.setattr(Incumbent, "closed", False)
     monkeypatch.setattr(Incumbent, "offer_decision", lambda *_: list(problem.program))
     with working_within(Allowance(whole=10.0)):
         best = Incumbent(ProgramView(problem), _share(problem, 0.5), 0, lambda _: None, extra=extra)
         best.ranked = [(0.0, len(problem.program) // 2)]
-        build.from_instants(best)
+        certify.from_instants(best)
     assert len(solves) == solved

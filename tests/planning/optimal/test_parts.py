@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lowtide.planning.optimal.certify import allowed_runs, even_cuts
 from lowtide.planning.optimal.decision import build
 from lowtide.planning.optimal.eliminate import TooWide
 from lowtide.planning.optimal.instants import Model
-from lowtide.planning.optimal.keep_or_rerun import KeepOrRerun
 from lowtide.planning.optimal.lifetimes import Lifetimes, live_bytes, part_peak
+from lowtide.planning.optimal.options import KeepOrRerun
 from lowtide.planning.optimal.packing import pairs
 from lowtide.planning.optimal.program_view import ProgramView, extra_steps
 from lowtide.planning.optimal.prune import prune
 from lowtide.planning.optimal.repair import repair
-from lowtide.planning.optimal.stages import allowed_runs, even_cuts
 from lowtide.planning.problem import Op, Problem, Storage
 from lowtide.planning.schedule import Schedule, verify
 from lowtide.planning.simulate import simulate

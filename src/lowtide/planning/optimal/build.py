@@ -1,4 +1,4 @@
-"""Where first plans come from: other policies, several instants, nested blocks."""
+"""Where plans come from that no bound comes with: the program repaired, other policies, nested blocks."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from lowtide.planning.optimal.blocks import Blocks, find_narrow_blocks
 from lowtide.planning.optimal.incumbent import Incumbent
-from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.nested import Nested
 from lowtide.planning.optimal.options import Option, block_options
 from lowtide.planning.optimal.passes import Passes
-from lowtide.planning.optimal.program_view import most_bytes
 from lowtide.planning.optimal.repeats import Intervals, own_storages, repeats
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge_steps
@@ -32,57 +30,6 @@ def from_policies(best: Incumbent) -> None:
             continue
         order = plan.schedule.ops
         best.offer(order, prune_it=len(order) < SETTINGS.long * best.view.count)
-
-
-def from_instants(best: Incumbent) -> None:
-    """Solve for a few instants, add those where the simulation breaks the budget, and so on.
-
-    In a small program two are added at a time, and it may end with the best there is. With optional ops only single
-    instants certify.
-    """
-    view, budget = best.view, best.budget
-    small = best.is_small
-    rounds, at_once = (SETTINGS.more_rounds, SETTINGS.more_at_once) if small else (SETTINGS.more_rounds_large, 1)
-    instants, reserve = [best.top], dict[int, int]()
-    certify = not view.futile
-    seconds = SETTINGS.more_instants * best.left()
-    until = (1 - SETTINGS.more_far) * best.left()
-    for _ in range(rounds):
-        if best.closed or best.left() < SETTINGS.worth_solving or (best.left() < until and best.far):
-            break
-        outcome = Model(view, budget, instants, reserve, certify=certify).solve(seconds=min(seconds, best.left()))
-        if certify and not reserve:
-            best.raise_bound(outcome.bound)
-        if outcome.decision is None:
-            break
-        order = best.offer_decision(outcome.decision)
-        if order is None or not outcome.finished:
-            break
-        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
-        if not worst:
-            break
-        for k, over in _apart(worst, at_once, instants, view.count // SETTINGS.more_apart) or worst[:1]:
-            if k in instants:
-                reserve[k] = reserve.get(k, 0) + over
-            else:
-                instants.append(k)
-        instants.sort()
-
-
-def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
-    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
-    return {k: size - best.budget for k, size in most_bytes(best.view, order).items() if size > best.budget}
-
-
-def _apart(
-    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
-) -> list[tuple[int, int]]:
-    """The first of `worst` that are no instants yet and not within a distance of each other."""
-    found: list[tuple[int, int]] = []
-    for k, over in worst:
-        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
-            found.append((k, over))
-    return found
 
 
 def from_blocks(best: Incumbent, most: int) -> None:

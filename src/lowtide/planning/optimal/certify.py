@@ -1,12 +1,14 @@
-"""Certified bounds: what single instants ask for, and proofs that a budget cannot be kept."""
+"""Stages that ask integer programs of instants: for bounds, for proofs that nothing fits, and for plans."""
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
 
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
-from lowtide.planning.optimal.instants import Model, Outcome
-from lowtide.planning.optimal.program_view import ProgramView
+from lowtide.planning.optimal.instants import Allowed, Model, Outcome
+from lowtide.planning.optimal.program_view import ProgramView, most_bytes
 from lowtide.planning.optimal.settings import SETTINGS
 
 
@@ -59,3 +61,101 @@ def candidate_instants(view: ProgramView, budget: int, most: int) -> list[int]:
 def solve_instant(view: ProgramView, budget: int, instant: int, *, seconds: float) -> Outcome:
     """The integer program of one instant: a bound, and a decision to start from."""
     return Model(view, budget, [instant], certify=True).solve(seconds=seconds, tolerance=SETTINGS.gap_one)
+
+
+def from_instants(best: Incumbent) -> None:
+    """Solve for a few instants, add those where the simulation breaks the budget, and so on.
+
+    In a small program two are added at a time, and it may end with the best there is. With optional ops only single
+    instants certify.
+    """
+    view, budget = best.view, best.budget
+    small = best.is_small
+    rounds, at_once = (SETTINGS.more_rounds, SETTINGS.more_at_once) if small else (SETTINGS.more_rounds_large, 1)
+    instants, reserve = [best.top], dict[int, int]()
+    certify = not view.futile
+    seconds = SETTINGS.more_instants * best.left()
+    until = (1 - SETTINGS.more_far) * best.left()
+    for _ in range(rounds):
+        if best.closed or best.left() < SETTINGS.worth_solving or (best.left() < until and best.far):
+            break
+        outcome = Model(view, budget, instants, reserve, certify=certify).solve(seconds=min(seconds, best.left()))
+        if certify and not reserve:
+            best.raise_bound(outcome.bound)
+        if outcome.decision is None:
+            break
+        order = best.offer_decision(outcome.decision)
+        if order is None or not outcome.finished:
+            break
+        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
+        if not worst:
+            break
+        for k, over in _apart(worst, at_once, instants, view.count // SETTINGS.more_apart) or worst[:1]:
+            if k in instants:
+                reserve[k] = reserve.get(k, 0) + over
+            else:
+                instants.append(k)
+        instants.sort()
+
+
+def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
+    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
+    return {k: size - best.budget for k, size in most_bytes(best.view, order).items() if size > best.budget}
+
+
+def _apart(
+    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
+) -> list[tuple[int, int]]:
+    """The first of `worst` that are no instants yet and not within a distance of each other."""
+    found: list[tuple[int, int]] = []
+    for k, over in worst:
+        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
+            found.append((k, over))
+    return found
+
+
+def from_stages(best: Incumbent) -> None:
+    """Tens of instants that stay easy, because an op runs again only in the stage of its need or the one before."""
+    view = best.view
+    for count, share in SETTINGS.stages:
+        cuts = even_cuts(view, count)
+        if len(cuts) < 2 or best.closed or best.left() < SETTINGS.worth_solving:
+            return
+        model = Model(view, best.budget, cuts, allowed=allowed_runs(view, cuts))
+        outcome = model.solve(seconds=share * best.left(), tolerance=SETTINGS.gap_stages)
+        if outcome.decision is not None:
+            best.offer_decision(outcome.decision)
+
+
+def even_cuts(view: ProgramView, count: int) -> tuple[int, ...]:
+    """The peak of the program order and positions after it, between which it frees equal shares of its bytes."""
+    live, resident = view.live, view.problem.resident_bytes
+    peak = int(live.argmax())
+    cuts = [peak]
+    for i in range(1, count):
+        level = resident + (int(live[peak]) - resident) * (1 - i / count)
+        position = int(np.nonzero(live >= level)[0][-1])
+        if position > cuts[-1]:
+            cuts.append(position)
+    return tuple(cuts)
+
+
+def allowed_runs(view: ProgramView, cuts: Sequence[int]) -> Allowed:
+    """Per op the segments between cuts in which it may run again: that of a need, and the one before."""
+    problem = view.problem
+    needed: dict[int, set[int]] = {}
+    for s, needs in view.needs.items():
+        last = [bisect_left(cuts, k) - 1 for k in needs if k > cuts[0]]
+        needed[s] = {j for segment in last for j in (max(0, segment - 1), segment)}
+    allowed: Allowed = [set() for _ in problem.ops]
+    for o in [o for o, op in enumerate(problem.ops) if op.optional] + list(problem.program[::-1]):
+        if problem.ops[o].once or o in view.futile:
+            continue
+        mine = allowed[o]
+        for s in problem.writes[o]:
+            segments = needed.get(s, set())
+            mine |= segments
+            if not segments or len(problem.producers[s]) > 1:
+                for reader in problem.readers[s]:
+                    mine |= allowed[reader]
+    return allowed

@@ -91,7 +91,7 @@ class Constructor:
 
     def _maker(self, s: int) -> int | None:
         """Which op makes `s` again: one that the decision runs in this segment, else one of the program."""
-        able = [o for o in self.problem.producers[s] if self.view.can_rerun[o] and not self.problem.ops[o].once]
+        able = [o for o in self.problem.producers[s] if not self.problem.ops[o].once]
         if len(able) < 2:
             return able[0] if able else None
         chosen = [o for o in able if self.segment >= 0 and o in self.decision.runs[self.segment]]

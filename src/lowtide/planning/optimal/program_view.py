@@ -91,11 +91,6 @@ class ProgramView:
         return min(problem.times[o] / sum(r not in self.born for r in problem.writes[o]) for o in problem.producers[s])
 
     @cached_property
-    def can_rerun(self) -> tuple[bool, ...]:
-        """Per op: may it run beyond its place in the program?"""
-        return tuple(not op.once or op.optional for op in self.problem.ops)
-
-    @cached_property
     def live(self) -> Bytes:
         """Bytes alive at each position of the program order."""
         return live_bytes(self.problem, self.problem.program)

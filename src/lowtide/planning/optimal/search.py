@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from lowtide.planning.optimal import build, walks
-from lowtide.planning.optimal.certify import rank_instants, solve_instants
+from lowtide.planning.optimal.certify import from_instants, from_stages, rank_instants, solve_instants
 from lowtide.planning.optimal.cutting import bound_by_prices
 from lowtide.planning.optimal.exact import solve_exactly
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.refuse import lower_floor, refuse_hopeless
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.stages import from_stages
 from lowtide.planning.optimal.work import Allowance, allowance, working_within
 from lowtide.planning.policies import Plan, Progress, judged, over_budget, quiet
 from lowtide.planning.problem import Problem
@@ -36,7 +35,7 @@ FIRST = (
     Stage("policies", build.from_policies),
     Stage("one instant", solve_instants),
     Stage("first walks", walks.towards_a_first_plan, lambda best: best.order is None),
-    Stage("several instants", build.from_instants, lambda best: best.is_small or (best.near and best.is_medium)),
+    Stage("several instants", from_instants, lambda best: best.is_small or (best.near and best.is_medium)),
 )
 """Bounds by single instants, and every cheap way to a first plan."""
 BETTER = (

@@ -1,10 +1,10 @@
 """All that was chosen by trying, in one record. Shares are of a search's work unless they say of what."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class WalkStyle:
+class WalkStyle(NamedTuple):
     """How a walk of ruin and recreate goes. Heat and weight are in units that fit any problem."""
 
     # Worsening that is accepted with probability 1 / e at the start, in mean times of an op

@@ -13,7 +13,7 @@ from lowtide.planning.optimal.regrow.edits import begin
 from lowtide.planning.optimal.regrow.recreate import FITS, FULL, recreate, take_out
 from lowtide.planning.optimal.regrow.steps import copy, give_keys, mark, undo
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Floats, Ints, Order, Scratch, Tables
-from lowtide.planning.optimal.settings import SETTINGS
+from lowtide.planning.optimal.settings import SETTINGS, WalkStyle
 
 # numba takes what is fixed from the module
 DRAWS, FEW, NEAR = SETTINGS.ruin_draws, SETTINGS.ruin_runs, SETTINGS.ruin_widths
@@ -33,21 +33,7 @@ class Best(NamedTuple):
     """Extra time and bytes in excess, summed over steps, of the order that the walk has come to."""
 
 
-class Settings(NamedTuple):
-    """How a walk goes; times in the problem's unit."""
-
-    hot: float
-    cold: float
-    """Worsening that is accepted with probability 1 / e, at the start and at the end."""
-    weight: float
-    """What a byte in excess at one step costs, while the order does not fit."""
-    pool: int
-    """Most drops that are compared before one is made."""
-    most: int
-    """Most ops that one drop runs again."""
-
-
-Walk = Callable[[Tables, Order, Best, Settings, int, Scratch, int, float, float], None]
+Walk = Callable[[Tables, Order, Best, WalkStyle, int, Scratch, int, float, float], None]
 
 
 @compiled
@@ -80,16 +66,14 @@ def _excess(order: Order, room: int) -> int:
 
 
 @compiled
-def _move(
-    tables: Tables, order: Order, best: Best, settings: Settings, room: int, heat: float, scratch: Scratch
-) -> bool:
+def _move(tables: Tables, order: Order, best: Best, style: WalkStyle, room: int, heat: float, scratch: Scratch) -> bool:
     """Ruin, recreate, and say whether to accept what came of it."""
     extra, excess = best.now
     count = FEW[np.random.randint(len(FEW))]
     saved = _ruin(tables, order, count, NEAR[np.random.randint(len(NEAR))])
     if saved < 0:
         return False
-    pool, most = 1 + np.random.randint(settings.pool), int(settings.most ** np.random.random())
+    pool, most = 1 + np.random.randint(style.pool), int(style.most ** np.random.random())
     fits = excess == 0
     drops, early = (DROPS + 2 * count, EARLY) if fits else (MANY_DROPS, EARLY_UNFIT)
     ended, added = recreate(tables, order, room, drops, pool, most, early, scratch)
@@ -97,7 +81,7 @@ def _move(
         return False
     after = extra - saved + added
     over = 0 if ended == FITS else _excess(order, room)
-    worse = after - extra + settings.weight * (over - excess)
+    worse = after - extra + style.weight * (over - excess)
     if (fits or over > 0) and worse > 0 and np.random.random() >= math.exp(-worse / heat):
         return False
     best.now[0], best.now[1] = after, over
@@ -119,14 +103,14 @@ def _kept_with(digest: str) -> Walk:
         tables: Tables,
         order: Order,
         best: Best,
-        settings: Settings,
+        style: WalkStyle,
         room: int,
         scratch: Scratch,
         seed: int,
         until: float,
         whole: float,
     ) -> None:
-        """Go on until the order's work is `until`; it cools down over the `whole`."""
+        """Go on until the order's work is `until`; it cools down over the `whole`. Times are in the problem's unit."""
         assert digest  # what is kept on disk belongs to these sources
         np.random.seed(seed)
         if order.work[0] == 0:
@@ -135,9 +119,9 @@ def _kept_with(digest: str) -> Walk:
             _remember(order, best)
         moves = 0
         while order.work[0] < until:
-            heat = settings.hot * (settings.cold / settings.hot) ** (order.work[0] / whole)
+            heat = style.hot * (style.cold / style.hot) ** (order.work[0] / whole)
             mark(order)
-            if _move(tables, order, best, settings, room, heat, scratch):
+            if _move(tables, order, best, style, room, heat, scratch):
                 _remember(order, best)
             else:
                 undo(order)

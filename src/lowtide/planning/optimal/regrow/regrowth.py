@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lowtide.planning.optimal.program_view import ProgramView
-from lowtide.planning.optimal.regrow.anneal import Best, Settings, walk
+from lowtide.planning.optimal.regrow.anneal import Best, walk
 from lowtide.planning.optimal.regrow.tables import LENGTH, Ints, order_of, scratch_for, tables_of
 from lowtide.planning.optimal.settings import SETTINGS, WalkStyle
 from lowtide.planning.optimal.work import allowance, charge
@@ -32,13 +32,13 @@ class Regrowth:
         time = self.view.problem.base_time or 1.0
         heat = time / self.view.count
         weight = style.weight * time / max(1, self.room)
-        settings = Settings(style.hot * heat, style.cold * heat, weight, style.pool, style.most)
+        timed = style._replace(hot=style.hot * heat, cold=style.cold * heat, weight=weight)
         scratch = scratch_for(self.view, style.most)
         done = 0.0
         while done < seconds and not allowance().meter.late():
             until = min(done + SETTINGS.walk_part, seconds)
             part = seed + round(done / SETTINGS.walk_part)
-            walk(self.tables, state, best, settings, self.room, scratch, part, until, seconds)
+            walk(self.tables, state, best, timed, self.room, scratch, part, until, seconds)
             charge(float(state.work[0]) - done)
             done = float(state.work[0])
         return self._ops(best.ops, best.length[0]), self._ops(state.ops, state.state[LENGTH])

@@ -1,14 +1,148 @@
-"""The bound along the spine, in ever finer cells; and the decision that has it, which is no plan yet but near one."""
+"""The bound along the spine: links combined to groups from the first to the last, in ever finer cells.
 
+The way back to how the least time came about gives a decision, which is no plan yet but near one.
+"""
+
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.program_view import ProgramView
 from lowtide.planning.optimal.settings import SETTINGS
-from lowtide.planning.optimal.spine.chain import Chain, LinkChoices, Step
-from lowtide.planning.optimal.spine.choices import Tangled
-from lowtide.planning.optimal.spine.links import Spine
+from lowtide.planning.optimal.spine.cells import NOTHING, Cells, Costs, Rests, begun, combine, empty, sift
+from lowtide.planning.optimal.spine.choices import AFTER, NEVER, Choices, Cost, Tangled, backward_bytes
+from lowtide.planning.optimal.spine.links import Link, Spine
+from lowtide.planning.optimal.work import charge_steps
+
+STAYS, AGAIN, OPEN = range(3)
+"""Groups whose last storage of the spine lies at the starts above, those where it runs again, and groups that go on.
+
+It lies there too where it runs again only after its own start, since backward reads it before: its own link counts it,
+and the link above must not count it once more.
+"""
+
+
+class LinkChoices:
+    """All that a link can do: by whether it ends its group, and whether the storage below comes late."""
+
+    def __init__(self, spine: Spine, link: Link) -> None:
+        self.last = link.above is None
+        self.choices: dict[tuple[bool, bool], Choices] = {}
+        self.found: dict[tuple[bool, bool], dict[int, list[Cost]]] = {}
+        for topmost in (True,) if self.last else (False, True):
+            for late in (False,) if link.below is None else (False, True):
+                choices = Choices(spine, link, topmost=topmost, late_below=late)
+                self.choices[topmost, late], self.found[topmost, late] = choices, choices.find()
+        rests = backward_bytes(spine, link, [other.start for other in spine.links])
+        self.rests = Rests(np.array([b for b, _ in rests], np.int64), np.array([t for _, t in rests], np.float64))
+
+    def costs(self, late: bool, into: int) -> list[Cost]:
+        """The choices that end a group of the kind `into`, or let it go on."""
+        found = self.found.get((into != OPEN, late), {})
+        return [
+            c
+            for label, costs in found.items()
+            if into == OPEN or (label in (NEVER, AFTER)) == (into == STAYS)
+            for c in costs
+        ]
+
+    def rests_of(self, into: int) -> Rests:
+        """What else lies at the start of a group that the link ends; nothing where it goes on."""
+        return NOTHING if into == OPEN else self.rests
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one link does on the way that has the least time."""
+
+    topmost: bool
+    late: bool
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class _At:
+    """A state: the kind of group, its cell, its time."""
+
+    kind: int
+    row: int
+    column: int
+    time: float
+
+
+class Chain:
+    """One pass over all links, in so many cells; `least` is the least time of any way to group them."""
+
+    def __init__(self, links: list[LinkChoices], room: int, cells: int) -> None:
+        self.links, self.room, self.unit, self.cells = links, room, max(1, math.ceil((room + 1) / cells)), cells
+        start = empty(cells)
+        start.time[0, 0] = 0.0
+        self.past: list[list[Cells]] = [[start, empty(cells), empty(cells)]]
+        """Before each link, by kind of group."""
+        for link in links:
+            self.past.append(self._add(link, self.past[-1]))
+        self.least = float(min(cells.time.min() for cells in self.past[-1][:OPEN]))
+
+    def _sources(self, link: LinkChoices, past: list[Cells]) -> list[tuple[int, Cells, bool]]:
+        """States that a link can follow: kind, cells, and whether the storage below comes late."""
+        found = [(STAYS, begun(past[STAYS]), False), (AGAIN, begun(past[AGAIN]), True), (OPEN, past[OPEN], False)]
+        return found[:OPEN] if link.last else found  # before the first start of all runs are free: no group reaches it
+
+    def _add(self, link: LinkChoices, past: list[Cells]) -> list[Cells]:
+        ended = [empty(self.cells) for _ in range(3)]
+        for _, source, late in self._sources(link, past):
+            states = int(np.isfinite(source.time).sum())
+            for into, cells in enumerate(ended):
+                costs, rests = _arrays(link.costs(late, into)), link.rests_of(into)
+                combine(source, costs, rests, self.room, self.unit, into != OPEN, cells)
+                charge_steps(SETTINGS.charges.combined * states * costs.time.size * rests.time.size)
+        sift(ended[OPEN], np.empty(self.cells))
+        charge_steps(SETTINGS.charges.sifted * self.cells**2)
+        return ended
+
+    def steps(self) -> list[Step]:
+        """What each link does where the time is least; nothing where no way fits."""
+        if not math.isfinite(self.least):
+            return []
+        last = self.past[-1]
+        kind = min((STAYS, AGAIN), key=lambda kind: float(last[kind].time.min()))
+        at = _At(kind, int(last[kind].time[:, 0].argmin()), 0, self.least)
+        found: list[Step] = []
+        for link, past in zip(reversed(self.links), reversed(self.past[:-1]), strict=True):
+            step, at = self._origin(link, past, at)
+            found.append(step)
+        return found[::-1]
+
+    def _origin(self, link: LinkChoices, past: list[Cells], at: _At) -> tuple[Step, _At]:
+        """The state before a link from which `at` came, and what the link did."""
+        rests = list(zip(*map(np.ndarray.tolist, link.rests_of(at.kind)), strict=True))
+        for kind, source, late in self._sources(link, past):
+            for cost in link.costs(late, at.kind):
+                charge_steps(SETTINGS.charges.retraced * self.cells**2)
+                above, at_start = source.above + cost.above, source.at_start + cost.at_start
+                same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == at.row)
+                if at.kind == OPEN:
+                    same &= at_start // self.unit == at.column
+                for size, time in rests:
+                    there = same & (at_start + size <= self.room) & (source.time + cost.time + time == at.time)
+                    if there.any():
+                        row, column = np.argwhere(there)[0].tolist()
+                        return Step(at.kind != OPEN, late, cost), _At(
+                            kind, row, column, float(source.time[row, column])
+                        )
+        raise AssertionError("a state that came from none")
+
+
+def _arrays(costs: list[Cost]) -> Costs:
+    return Costs(
+        np.array([c.time for c in costs], np.float64),
+        np.array([c.above for c in costs], np.int64),
+        np.array([c.at_start for c in costs], np.int64),
+    )
 
 
 class SpineBound:

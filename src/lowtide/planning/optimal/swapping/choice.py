@@ -152,7 +152,11 @@ def _needed_until(view: ProgramView) -> list[int]:
     while changed:
         changed = False
         for o in range(len(problem.ops) - 1, -1, -1):
-            reach = max((until[s] for s in problem.writes[o]), default=0) if view.can_rerun[o] else 0
+            reach = (
+                max((until[s] for s in problem.writes[o]), default=0)
+                if not problem.ops[o].once or problem.ops[o].optional
+                else 0
+            )
             for s in problem.reads[o]:
                 if until[s] < reach:
                     until[s], changed = reach, True
