@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
-from lowtide.planning.optimal.certify import solve_instant
 from lowtide.planning.optimal.cutting import price_bound
 from lowtide.planning.optimal.decision import build
+from lowtide.planning.optimal.instants import Model
 from lowtide.planning.optimal.program_view import ProgramView
-from lowtide.planning.optimal.regrow.anneal import walk
+from lowtide.planning.optimal.regrow.regrowth import walk
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.spine.bound import SpineBound
 from lowtide.planning.optimal.spine.cells import combine, sift
@@ -142,7 +142,7 @@ def test_groups_bound_more_than_prices() -> None:
     prices = price_bound(view, budget, top, price=price, left=lambda: 3.0 - len(seen), found=seen.append)
     grouped = _bound(problem, budget, top)
     assert grouped > 1.02 * prices
-    assert grouped > 1.02 * solve_instant(view, budget, top, seconds=5).bound
+    assert grouped > 1.02 * Model(view, budget, [top], certify=True).solve(seconds=5, tolerance=SETTINGS.gap_one).bound
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
-from lowtide.planning.optimal.instants import Allowed, Model, Outcome
+from lowtide.planning.optimal.instants import Allowed, Model
 from lowtide.planning.optimal.program_view import ProgramView, most_bytes
 from lowtide.planning.optimal.settings import SETTINGS
 
@@ -27,7 +27,8 @@ def solve_instants(best: Incumbent) -> None:
     for relaxed, instant in best.ranked[: SETTINGS.solved]:
         if relaxed < SETTINGS.comparable * strongest:
             break
-        outcome = solve_instant(best.view, best.budget, instant, seconds=SETTINGS.solving * best.left())
+        model = Model(best.view, best.budget, [instant], certify=True)
+        outcome = model.solve(seconds=SETTINGS.solving * best.left(), tolerance=SETTINGS.gap_one)
         if math.isinf(outcome.bound):
             raise Impossible
         best.raise_bound(outcome.bound)
@@ -56,11 +57,6 @@ def candidate_instants(view: ProgramView, budget: int, most: int) -> list[int]:
     fewest, ops = SETTINGS.highest
     highest = over[np.argsort(-view.live[over], kind="stable")[: min(most, max(fewest, ops // view.count))]]
     return [*(int(k) for k in highest), *(int(part[np.argmax(view.live[part])]) for part in parts)]
-
-
-def solve_instant(view: ProgramView, budget: int, instant: int, *, seconds: float) -> Outcome:
-    """The integer program of one instant: a bound, and a decision to start from."""
-    return Model(view, budget, [instant], certify=True).solve(seconds=seconds, tolerance=SETTINGS.gap_one)
 
 
 def from_instants(best: Incumbent) -> None:

@@ -2,26 +2,16 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import highspy
 import numpy as np
 
 from lowtide.planning.optimal.eliminate import Table, TooWide
 from lowtide.planning.optimal.incumbent import Incumbent
-from lowtide.planning.optimal.prices import Prices
+from lowtide.planning.optimal.prices import Priced, Prices
 from lowtide.planning.optimal.program_view import ProgramView, bytes_since
 from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.optimal.work import charge
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """At `prices` the bound is `value`, and `slope` says how it changes at most."""
-
-    prices: Table
-    value: float
-    slope: Table
 
 
 def bound_by_prices(best: Incumbent) -> None:
@@ -85,48 +75,46 @@ def best_prices(
     model: Prices, start: Table, *, rounds: int = SETTINGS.price_rounds, late: Callable[[], bool] = lambda: False
 ) -> tuple[float, Table]:
     """Cutting planes within a box around the best prices so far, which grows and shrinks with success."""
-    first = model.at(start)
-    best = _Cut(start, first.bound, first.over)
+    best = model.at(start)
     cuts, reach = [best], 1.0
     least = SETTINGS.price_least * float(start.sum()) / len(start)
     for _ in range(rounds):
         width = reach * np.maximum(best.prices, least)
         point, promised = _highest(cuts, np.maximum(0.0, best.prices - width), best.prices + width)
-        if promised - best.value <= SETTINGS.price_close * abs(best.value):
+        if promised - best.bound <= SETTINGS.price_close * abs(best.bound):
             if reach >= 1.0:
                 break
             reach = min(1.0, SETTINGS.reach_again * reach)
             continue
         if late():
             break
-        found = model.at(point)
-        cut = _Cut(point, found.bound, found.over)
-        gain = (cut.value - best.value) / (promised - best.value)
+        cut = model.at(point)
+        gain = (cut.bound - best.bound) / (promised - best.bound)
         if gain > SETTINGS.good:
             reach *= SETTINGS.reach_grows
         elif gain <= SETTINGS.fair:
             reach *= SETTINGS.reach_shrinks
         cuts.append(cut)
         best = cut if gain > 0 else best
-    return best.value, best.prices
+    return best.bound, best.prices
 
 
-def _highest(cuts: Sequence[_Cut], low: Table, high: Table) -> tuple[Table, float]:
+def _highest(cuts: Sequence[Priced], low: Table, high: Table) -> tuple[Table, float]:
     """Where in a box the least of all cuts is highest, and how high."""
     count, infinite = len(low), highspy.kHighsInf
     unit = max(float(high.max()), sys.float_info.min)
-    scale = max(max(abs(cut.value) for cut in cuts), sys.float_info.min)
+    scale = max(max(abs(cut.bound) for cut in cuts), sys.float_info.min)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = count + 1, len(cuts)
     lp.col_cost_ = np.array([0.0] * count + [-1.0])
     lp.col_lower_ = np.append(low / unit, -infinite)
     lp.col_upper_ = np.append(high / unit, infinite)
     lp.row_lower_ = np.full(len(cuts), -infinite)
-    lp.row_upper_ = np.array([(cut.value - float(cut.slope @ cut.prices)) / scale for cut in cuts])
+    lp.row_upper_ = np.array([(cut.bound - float(cut.over @ cut.prices)) / scale for cut in cuts])
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     lp.a_matrix_.start_ = np.arange(len(cuts) + 1, dtype=np.int32) * (count + 1)
     lp.a_matrix_.index_ = np.tile(np.arange(count + 1, dtype=np.int32), len(cuts))
-    lp.a_matrix_.value_ = np.concatenate([np.append(-cut.slope * unit / scale, 1.0) for cut in cuts])
+    lp.a_matrix_.value_ = np.concatenate([np.append(-cut.over * unit / scale, 1.0) for cut in cuts])
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)

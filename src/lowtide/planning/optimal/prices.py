@@ -55,8 +55,12 @@ class _Charged:
 
 @dataclass(frozen=True)
 class Priced:
-    """What given prices yield: the bound, and by how many bytes the answer exceeds the room at each instant."""
+    """What prices yield: the bound, and by how many bytes the answer exceeds the room at each instant.
 
+    That is how the bound changes at most at other prices.
+    """
+
+    prices: Table
     bound: float
     over: Table
 
@@ -181,7 +185,7 @@ class Prices:
             pick = int(costs.argmin())
             total += float(costs[pick])
             over = over + _taken(charged.bytes, charged.packing, 1 - charged.spared[pick], prices)
-        return Priced(total - float(prices @ self.room), over)
+        return Priced(prices, total - float(prices @ self.room), over)
 
     def _entries(self, paid: _Paid) -> int:
         sizes = [self.domain[self.reach[q]] for q in paid.readers]

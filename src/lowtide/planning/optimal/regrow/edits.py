@@ -6,8 +6,19 @@ is taken away before an edit of an op that touches them and added again after it
 """
 
 from lowtide.planning.optimal.compiled import compiled
-from lowtide.planning.optimal.regrow.lookup import NEVER, last_read, runs_around, step_of
-from lowtide.planning.optimal.regrow.steps import close_step, forget, give_keys, is_full, learn, note, open_step
+from lowtide.planning.optimal.regrow.steps import (
+    NEVER,
+    close_step,
+    forget,
+    give_keys,
+    is_full,
+    last_read,
+    learn,
+    note,
+    open_step,
+    runs_around,
+    step_of,
+)
 from lowtide.planning.optimal.regrow.tables import LENGTH, MOVED, Order, Tables
 
 

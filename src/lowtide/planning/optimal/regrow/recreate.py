@@ -4,7 +4,7 @@ import numpy as np
 
 from lowtide.planning.optimal.compiled import compiled
 from lowtide.planning.optimal.regrow.edits import insert, remove
-from lowtide.planning.optimal.regrow.lookup import (
+from lowtide.planning.optimal.regrow.steps import (
     NEVER,
     NONE,
     highest,
