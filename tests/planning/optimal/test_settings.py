@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[float]] = {
     "search.py": {60},  # a time limit where none is given
     "joint.py": {60},
     "choices.py": {4},  # labels
-    "lookup.py": {60},  # a key behind every other
+    "steps.py": {60},  # a key behind every other
     "warm.py": {4, 200, 64, 0.01},  # a problem to compile for
 }
 
