@@ -93,16 +93,25 @@ def test_within_any_budget_or_not_at_all(seed: int) -> None:
         assert simulate(beside.problem, beside.order) == beside.timeline
 
 
-def test_what_is_under_way_holds_its_buffers_until_it_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    ("collective", "first", "before"), [("reduce3", "start_reduce3", SHARD), ("gather2", "start_gather2", FULL)]
+)
+def test_what_is_under_way_holds_all_that_it_takes(collective: str, first: str, before: int) -> None:
+    """Its buffers until it has landed; and from its start as much as it makes, where the group's threads may work."""
     beside = found()
     assert beside is not None
-    gone = [replace(s, bytes=0) if s.name == "buffers of reduce3" else s for s in beside.problem.storages]
-    without = simulate(replace(beside.problem, storages=tuple(gone)), beside.order)
-    names = [beside.problem.ops[o].name for o in beside.order]
-    start, wait = names.index("start_reduce3"), names.index("reduce3")
-    assert wait > start + 3
-    held = [FULL if start <= step <= wait else 0 for step in range(len(names))]
-    assert [a - b for a, b in zip(beside.timeline.live, without.live, strict=True)] == held
+    ran = [beside.problem.ops[o].name for o in beside.order]
+    start, over, landed = ran.index(first), ran.index(f"{collective} is over"), ran.index(collective)
+    assert landed == over + 1 > start + 3
+
+    def held(storage: str) -> list[int]:
+        gone = [replace(s, bytes=0) if s.name == storage else s for s in beside.problem.storages]
+        without = simulate(replace(beside.problem, storages=tuple(gone)), beside.order)
+        return [a - b for a, b in zip(beside.timeline.live, without.live, strict=True)]
+
+    buffers = FULL if collective == "reduce3" else FULL + SHARD
+    assert held(f"buffers of {collective}") == [buffers * (start <= k <= landed) for k in range(len(ran))]
+    assert held(f"{collective} before it is there") == [before * (start <= k <= over) for k in range(len(ran))]
 
 
 def test_bytes_know_no_clock() -> None:

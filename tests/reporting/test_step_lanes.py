@@ -10,7 +10,13 @@ from lowtide.reporting.step_lanes import draw_lanes
 from lowtide.reporting.step_memory import as_captured, draw_step_memory
 from tests.planning.test_flights import found, sharded
 
-ACTS = {Part.START: Act.START, Part.WAIT: Act.WAIT, Part.FLIGHT: Act.BESIDE, Part.DRAG: Act.BESIDE}
+ACTS = {
+    Part.START: Act.START,
+    Part.WAIT: Act.WAIT,
+    Part.FLIGHT: Act.BESIDE,
+    Part.DRAG: Act.BESIDE,
+    Part.OVER: Act.BESIDE,
+}
 
 
 def plan() -> StepPlan:

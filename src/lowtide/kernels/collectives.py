@@ -44,7 +44,8 @@ class Flight:
     def __init__(
         self, group: str, run: Callable[[Any], Any], buffers: Sequence[Tensor], land: Callable[[], Any]
     ) -> None:
-        """`run` starts it on the group of that name and returns its work; `land` makes the result of the `buffers`."""
+        """`run` starts it on the group of that name and returns its work; `land` makes the result of the `buffers`, of
+        which the group gets views alone: so it shows whether its threads still hold one."""
         self._held = [(buffer, _holders(buffer)) for buffer in buffers]
         self._land: Callable[[], Any] | None = land
         self._work: Any = None
@@ -94,7 +95,6 @@ def start_gather(
     each = [shard_rows(n, world) * prod(shard.shape[1:]) for n, shard in zip(rows, shards, strict=True)]
     places = [0, *accumulate(each)]
     buffer = torch.empty((world, places[-1]), dtype=dtype, device=shards[0].device)
-    flat = buffer.view(-1)
     mine = torch.zeros((places[-1],), dtype=dtype, device=shards[0].device)
     for shard, place in zip(shards, places, strict=False):
         mine[place : place + shard.numel()].copy_(shard.reshape(-1))
@@ -111,8 +111,8 @@ def start_gather(
 
     return Flight(
         group,
-        lambda found: distributed.all_gather_single(flat, mine, group=found, async_op=True),
-        (flat, mine),
+        lambda found: distributed.all_gather_single(buffer.view(-1), mine.view(-1), group=found, async_op=True),
+        (buffer, mine),
         land,
     )
 
@@ -137,7 +137,12 @@ def start_all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Fli
         view = flat.as_strided(gradient.shape, gradient.stride(), place)
         torch.mul(gradient, 1.0 / world, out=view)
         place += gradient.numel()
-    return Flight(group, lambda found: distributed.all_reduce(flat, group=found, async_op=True), (flat,), lambda: flat)
+    return Flight(
+        group,
+        lambda found: distributed.all_reduce(flat.view(-1), group=found, async_op=True),
+        (flat,),
+        lambda: flat,
+    )
 
 
 def _all_reduce(gradients: Sequence[Tensor], world: int, group: str) -> Tensor:
@@ -168,24 +173,28 @@ def start_reduce_scatter(
     count = _reduce_scatter_fake(gradients, world, group, by=by, dtype=dtype).numel()
     given = torch.empty((world, count), dtype=by, device=device)
     torch._chunk_cat(list(gradients), dim=0, num_chunks=world, out=given)
-    out = torch.empty((count,), dtype=by, device=device)
     others = None if replicas is None else _resolve_process_group(GroupName(replicas))
     own = _resolve_process_group(GroupName(group))
     before, after, how, how_others = _get_gradient_divide_factors(own, others, by, device.type)
     _div_if_needed(given, before)
+    sums_all = device.type == "cpu"  # as gloo's reduce_scatter does, but in a copy that its threads let go of later
+    out = given[own.rank()] if sums_all else torch.empty((count,), dtype=by, device=device)
+
+    def start(found: Any) -> Any:
+        if sums_all:
+            return distributed.all_reduce(given.view(-1), op=how, group=found, async_op=True)
+        return distributed.reduce_scatter_single(out.view(-1), given.view(-1), op=how, group=found, async_op=True)
 
     def land() -> Tensor:
+        nonlocal out, given
+        out = out.clone() if sums_all else out
+        del given
         if others is not None:
             with_all(str(replicas), lambda found: distributed.all_reduce(out, op=how_others, group=found))
         _div_if_needed(out, after)
         return out.to(dtype)
 
-    return Flight(
-        group,
-        lambda found: distributed.reduce_scatter_single(out, given.view(-1), op=how, group=found, async_op=True),
-        (given, out),
-        land,
-    )
+    return Flight(group, start, (given, out), land)
 
 
 def _reduce_scatter(
@@ -212,6 +221,21 @@ def _reduce_scatter_fake(
 ) -> Tensor:
     sizes = (shard_rows(g.shape[0], world) * prod(g.shape[1:]) for g in gradients)
     return gradients[0].new_empty((sum(sizes),), dtype=dtype)
+
+
+def buffer_bytes(target: Any, given: Sequence[Tensor], *how: Any, **types: Any) -> int:
+    """The most bytes that `target` takes at once beyond what it makes; tensors may be fake ones."""
+    if target is gather:
+        rows, world, _ = how
+        each = sum(shard_rows(n, world) * prod(shard.shape[1:]) for n, shard in zip(rows, given, strict=True))
+        return int((world + 1) * each * types["dtype"].itemsize)
+    if target is not reduce_scatter:
+        return 0
+    made, by = _reduce_scatter_fake(given, *how, **types), types["by"]
+    out: int = made.numel() * by.itemsize
+    filling = sum(g.nbytes for g in given if g.shape[0] % how[0])
+    filling += max(g.nbytes for g in given) if by != given[0].dtype else 0
+    return int(max(how[0] * out + max(filling, out), out + made.nbytes) - made.nbytes)
 
 
 def start_all_reduce_total(parameters: Sequence[Tensor], gradients: Sequence[Tensor], world: int, group: str) -> Flight:

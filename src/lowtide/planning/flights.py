@@ -30,7 +30,10 @@ class Part(StrEnum):
     """On the lane."""
     DRAG = "drag"
     """What the flight takes from compute."""
+    OVER = "over"
+    """Compute waits until here; what the group's threads held is free."""
     WAIT = "wait"
+    """What is done then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +172,20 @@ def _waits_late(given: _Given, order: Sequence[int], room: int) -> list[Step]:
 
 
 def _built(given: _Given, steps: Sequence[Step]) -> Overlapped:
-    """The problem whose program is the first runs of `steps`, with flights where collectives start."""
+    """The problem whose program is the first runs of `steps`, with flights where collectives start.
+
+    What is under way holds all that the collective takes when it is done at once: gloo gathers into memory of its own.
+    """
     problem = given.problem
     storages = list(problem.storages)
     taken: dict[int, tuple[int, ...]] = {}
     for o in dict.fromkeys(ops[0] for part, ops in steps if part is Part.START):
         name = problem.ops[o].name
-        result = () if given.is_gather(o) else problem.writes[o]
         extra = [
             Storage(0, name=f"{name} under way", off_device=True),
             Storage(problem.workspaces[o], name=f"buffers of {name}"),
+            Storage(sum(problem.sizes[s] for s in problem.writes[o]), name=f"{name} before it is there"),
         ]
-        extra += [replace(storages[s], name=f"{storages[s].name} before it is there", keep=False) for s in result]
         taken[o] = tuple(range(len(storages), len(storages) + len(extra)))
         storages += extra
     ops: list[Op] = []
@@ -198,23 +203,21 @@ def _built(given: _Given, steps: Sequence[Step]) -> Overlapped:
     for part, (o, *others) in steps:
         op = problem.ops[o]
         if part is Part.START:
-            token, *buffers = taken[o]
-            flying = Op(f"{op.name} under way", given.in_flight(o), tuple(buffers), (token,), once=op.once, lane=LINK)
+            token, *held = taken[o]
+            flying = Op(f"{op.name} under way", given.in_flight(o), tuple(held), (token,), once=op.once, lane=LINK)
             if given.is_gather(o):
-                flying = replace(flying, name=f"start_{op.name}", reads=op.reads, writes=(token, *buffers))
+                flying = replace(flying, name=f"start_{op.name}", reads=op.reads, writes=(token, *held))
             else:
-                start = Op(f"start_{op.name}", given.flights[o].start, op.reads, tuple(buffers), once=op.once)
+                start = Op(f"start_{op.name}", given.flights[o].start, op.reads, tuple(held), once=op.once)
                 run((Part.START, (o,)), start)
             run((Part.FLIGHT, (o,)), flying)
         elif part is Part.WAIT:
-            token, *buffers = taken[o]
+            token, buffers, before = taken[o]
             flight = given.flights[o]
-            drag = Op(f"beside {op.name}", flight.drag, (), (), optional=True)
-            run((Part.DRAG, (o,)), drag)
+            run((Part.DRAG, (o,)), Op(f"beside {op.name}", flight.drag, (), (), optional=True))
+            run((Part.OVER, (o,)), Op(f"{op.name} is over", 0.0, (token, before), ()))
             time = flight.wait + (flight.start if given.is_gather(o) else 0.0)
-            in_place = buffers[1] if len(buffers) == 2 and len(op.writes) == 1 else None
-            wait = replace(op, time=time, reads=(token, *buffers), workspace=0, reuses=in_place)
-            run((Part.WAIT, (o,)), wait)
+            run((Part.WAIT, (o,)), replace(op, time=time, reads=(token, buffers), workspace=0))
         elif part is Part.WHOLE:
             run((part, (o, *others)), _together([op, *(problem.ops[other] for other in others)]))
     for o, op in enumerate(problem.ops):
@@ -259,7 +262,7 @@ def _steps_of(given: _Given, found: Overlapped, order: Sequence[int]) -> list[St
         part, ops = found.steps[o]
         if part is Part.FLIGHT and given.is_gather(ops[0]):
             steps.append((Part.START, ops))
-        elif part not in (Part.FLIGHT, Part.DRAG):
+        elif part not in (Part.FLIGHT, Part.DRAG, Part.OVER):
             steps.append((part, ops))
     return steps
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import flop_registry
 from lowtide.graph.liveness import live_bytes
 from lowtide.graph.ops import Op
 from lowtide.graph.step_graph import StepGraph
+from lowtide.kernels.collectives import COLLECTIVES, buffer_bytes
 from lowtide.optimizer.update import describe
 from lowtide.profiling.op_record import op_record
 from lowtide.records.profile import OpRecord, PackRecord, Profile, StorageRecord
@@ -118,7 +119,7 @@ def _record(graph: StepGraph, op: Op, live: int, sizes: list[int], rates: Rates)
         times=(),
         runtime_ms=0.0 if op.is_view else ms + _sent(op.node) / rates.peer_bytes_per_ms,
         live=live,
-        workspace=int(share * touched),
+        workspace=int(share * touched) + _buffers(op.node),
         sizes=sizes,
         alone=0 if _is_fused(graph) else max((sizes[s] for s in op.reads), default=0),
     )
@@ -129,6 +130,14 @@ def _sent(node: fx.Node) -> float:
     ranks: int = node.meta.get(RANKS, 1)
     whole: int = max((x.meta["val"].nbytes for x in (node, *node.all_input_nodes)), default=0) if ranks > 1 else 0
     return (2 if "all_reduce" in str(node.target) else 1) * whole * (ranks - 1) / ranks
+
+
+def _buffers(node: fx.Node) -> int:
+    """Bytes that a collective of a step on several ranks takes beside what it makes."""
+    if node.target not in COLLECTIVES:
+        return 0
+    given: Any = fx.node.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
+    return buffer_bytes(node.target, *given[0], **given[1])
 
 
 def _is_fused(graph: StepGraph) -> bool:

@@ -29,8 +29,8 @@ from lowtide.records.transfer import between
 RUNS = 3
 """Of each size, of which the median counts; one more comes before."""
 BESIDE, AT_ONCE = 2**20, 4
-"""Elements of the collectives beside which compute is measured, where the step has one as large, and how many: each
-holds buffers."""
+"""Elements of the collectives beside which compute is measured, and how many: together they hold no more than the
+largest of the step, which fits."""
 SMALLEST, APART = 4096, 16
 """Elements of the smallest size, and how many times larger the next one is, up to the largest that the step has."""
 
@@ -50,7 +50,7 @@ def with_link_times(profile: Profile, graph: StepGraph, ranks: Ranks) -> tuple[P
         for ops in kinds.values():
             sizes = _sizes(max(_elements(op) for op in ops))
             measured = [ranks.largest(_measured(ops[0], size, graph.device, ranks)) for size in sizes]
-            (drag,) = ranks.largest([_drag(ops[0], min(BESIDE, sizes[-1]), graph.device, ranks)])
+            (drag,) = ranks.largest([_drag(ops[0], max(1, min(BESIDE, sizes[-1] // AT_ONCE)), graph.device, ranks)])
             for op in ops:
                 parts = (between(sizes, times, _elements(op)) for times in zip(*measured, strict=True))
                 start, flight, wait = parts
