@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.utils import get_metrics_context
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils import _pytree as pytree
@@ -59,8 +59,8 @@ def _compiled(module: fx.GraphModule, examples: Sequence[Any], settings: Setting
 
 
 def as_it_is(module: fx.GraphModule, examples: Sequence[Any]) -> Run:
-    """Run a graph op by op: what torch's `aot_eager` does."""
-    run: Run = make_boxed_func(module.forward)
+    """Run a graph op by op, each value freed behind its last use: what torch's `aot_eager` does."""
+    run: Run = boxed_nop(module, list(examples))
     return run
 
 

@@ -1,15 +1,16 @@
 """One graph of torch.compile's at run time: its two halves, and what crosses from one to the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from lowtide.compiling.within import point_of
+from lowtide.compiling.within import all_let_go, point_of
 from lowtide.graph.program import Halves
-from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.step_graph import LetGo, StepGraph
 from lowtide.optimizer.update import Ledger
 from lowtide.planning.sharing import Point
 from lowtide.records.profile import Profile
@@ -29,7 +30,9 @@ class Crossing:
     versions: list[tuple[int, int]]
     """Which of them lie in the user's own tensors, and how often these had been changed."""
     bytes: int
-    """Of what is neither an input nor an output."""
+    """Of what nobody else holds."""
+    outputs: tuple[StorageWeakRef | None, ...]
+    """Of forward."""
     ended: bool = False
     """Its backward has run."""
 
@@ -60,6 +63,14 @@ def _is_same(plan: StepPlan, other: StepPlan) -> bool:
     return (plan.rewritten, plan.actions, plan.order) == (other.rewritten, other.actions, other.order)
 
 
+def _storages_of(values: Sequence[Any]) -> tuple[StorageWeakRef | None, ...]:
+    return tuple(StorageWeakRef(x.untyped_storage()) if isinstance(x, Tensor) else None for x in values)
+
+
+def _gone(storages: Sequence[StorageWeakRef | None]) -> frozenset[int]:
+    return frozenset(k for k, storage in enumerate(storages) if storage is not None and storage.expired())
+
+
 class CompiledGraph:
     """A graph with its plan. AOTAutograd saves one small tensor between the halves, and that carries the crossing."""
 
@@ -68,6 +79,8 @@ class CompiledGraph:
         self.loop = loop
         self._halves_of = halves_of
         self._halves: tuple[StepGraph, Halves] | None = None
+        self.has_seen = False
+        """A backward has ended, so what is held outside meanwhile is known."""
         self.planned: Planned | None = None
         """None until the first call."""
         self.profile: Profile | None = None
@@ -108,11 +121,13 @@ class CompiledGraph:
         given = {x.untyped_storage()._cdata for x in inputs}
         with torch.no_grad(), torch._C._DisableAutocast():
             outputs, values = halves.forward(inputs, Ledger(None))
-        known = given | {x.untyped_storage()._cdata for x in outputs if isinstance(x, Tensor)}
+        let_go = self.captured.let_go.outputs
+        theirs = [x for k, x in enumerate(outputs) if isinstance(x, Tensor) and k not in let_go]
+        known = given | {x.untyped_storage()._cdata for x in theirs}
         stored = [(k, x, x.untyped_storage()) for k, x in enumerate(values)]
         versions = [(k, x._version) for k, x, storage in stored if storage._cdata in given and not x.is_inference()]
         size = sum({s._cdata: s.nbytes() for _, _, s in stored if s._cdata not in known}.values())
-        crossing = Crossing(halves, values, versions, size)
+        crossing = Crossing(halves, values, versions, size, _storages_of(outputs))
         carrier = torch.empty(1, dtype=torch.int64)
         carrier.untyped_storage().lowtide_crossing = crossing  # type: ignore[attr-defined]
         self.loop.end_forward(self, crossing)
@@ -130,7 +145,26 @@ class CompiledGraph:
             )
         del carrier
         self.loop.begin_backward(self, crossing)
+        arrived = _storages_of(gradients)
         with torch.no_grad(), torch._C._DisableAutocast():
             results = crossing.halves.backward(crossing.taken(), gradients, Ledger(None))
         self.loop.end_backward(self, crossing)
+        if crossing.ended:
+            self._see(LetGo(_gone(crossing.outputs), _gone(arrived)))
         return results
+
+    def _see(self, gone: LetGo) -> None:
+        """What of outputs and gradients nobody held when a backward had ended: gone is what has been so each time."""
+        before, most = self.captured.let_go, all_let_go(self.captured)
+        gone = LetGo(gone.outputs & most.outputs, gone.gradients & most.gradients)
+        if self.has_seen:
+            gone = LetGo(before.outputs & gone.outputs, before.gradients & gone.gradients)
+        self.has_seen = True
+        if gone != before and self.planned is not None and self.planned.plan is not None:
+            self.counts_on(gone)
+            self.point = point_of(self.captured, self.planned.plan)
+            self.loop.held_otherwise(self)
+
+    def counts_on(self, let_go: LetGo) -> None:
+        """Plan with that from now on."""
+        self.captured, self.ladder = replace(self.captured, let_go=let_go), None

@@ -240,6 +240,11 @@ class Loop:
         graph.compile()
         watch.note()
 
+    def held_otherwise(self, graph: CompiledGraph) -> None:
+        """Less or more is held outside of `graph` in its backward than its plan was made for: the next cycle knows."""
+        with self._lock:
+            self._fresh.add(graph)
+
     def compiles(self, why_again: str | None) -> None:
         """A graph comes from torch.compile; where it replaces or joins one of the same code, dynamo says why."""
         self.compiled += 1

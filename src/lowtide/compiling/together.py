@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lowtide.compiling.compiled_graph import CompiledGraph
 from lowtide.compiling.settings import Settings
-from lowtide.compiling.within import fixed_bytes, ladder, measured, plan_low, plan_within, point_of
+from lowtide.compiling.within import all_let_go, fixed_bytes, ladder, measured, plan_low, plan_within, point_of
 from lowtide.errors import LowtideError
 from lowtide.planning.policies import BudgetInfeasible
 from lowtide.planning.sharing import Event, Limits, Point, choose, least_of, limits_of, lowest, peak_of
@@ -52,15 +52,20 @@ def plan_first(graph: CompiledGraph, room: int, settings: Settings, *, others_wa
     that it can do with, until all are planned together."""
     assert graph.profile is not None
     assert settings.budget_bytes is not None
-    _, fixed = fixed_bytes(graph.captured, graph.profile)
-    limits = Limits(room, settings.budget_bytes, room - fixed)
-    try:
-        graph.use(plan_within(graph.captured, graph.profile, limits, settings, share=FIRST_SHARE))
-    except BudgetInfeasible as infeasible:
-        if not others_wait:
-            raise
-        forget(infeasible)
-        graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))
+    known = graph.captured.let_go
+    for let_go in dict.fromkeys((known, known if graph.has_seen else all_let_go(graph.captured))):
+        graph.counts_on(let_go)
+        _, fixed = fixed_bytes(graph.captured, graph.profile)
+        limits = Limits(room, settings.budget_bytes, room - fixed)
+        try:
+            graph.use(plan_within(graph.captured, graph.profile, limits, settings, share=FIRST_SHARE))
+            return
+        except BudgetInfeasible as found:
+            forget(found)
+            infeasible = found
+    if not others_wait:
+        raise infeasible
+    graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))
 
 
 def plan_together(

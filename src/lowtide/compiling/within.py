@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, fx
 
 from lowtide.compiling.settings import Settings
 from lowtide.graph.ops import Op
-from lowtide.graph.step_graph import StepGraph
+from lowtide.graph.step_graph import LetGo, StepGraph
 from lowtide.kernels.boundary import opening
 from lowtide.planning.policies import BudgetInfeasible, quiet
+from lowtide.planning.problem import Problem
 from lowtide.planning.sharing import Limits, Point
 from lowtide.planning.simulate import simulate
 from lowtide.profiling.profile import profile
@@ -28,6 +30,7 @@ OUTSIDE = "outside of the graph"
 
 def measured(graph: StepGraph, tensors: Sequence[Tensor], room: int, settings: Settings) -> Profile:
     """`graph` measured on `tensors` while it takes no more than about `room` bytes, inputs included."""
+    graph = replace(graph, let_go=LetGo(gradients=all_let_go(graph).gradients))  # outputs are held while it is measured
     seconds = provisional_seconds(graph, settings.time_limit)
     through = provisional_step(graph, None, room, seconds=seconds, say=quiet)
     inputs = [x.detach() for x in tensors]  # parameters among them
@@ -96,42 +99,79 @@ def surrounded(graph: StepGraph, found: Profile, limits: Limits, budget: int) ->
     from the boundary on, and at it."""
     before, after = _others(graph)
     inputs, fixed = fixed_bytes(graph, found)
+    dying = sum(found.storages[s].bytes for s in _let_go(graph))
     room = min(budget, max(inputs + limits.forward, inputs + fixed + limits.backward))
     in_forward = max(0, room - inputs - limits.forward)
     behind = max(0, room - inputs - fixed - limits.backward)
-    between = max(0, room - in_forward - behind - inputs - fixed - limits.saved)
+    between = max(0, room - in_forward - behind - inputs - fixed - dying - limits.saved)
     sizes = {before: in_forward, after: behind}
     storages = [replace(s, bytes=sizes.get(k, s.bytes)) for k, s in enumerate(found.storages)]
     storages.append(StorageRecord(OUTSIDE, budget - room, Role.OTHER, True, None, None))
     rank = _boundary(graph).rank
     ops = [replace(op, workspace_B=between) if op.rank == rank else op for op in found.ops]
-    return replace(found, storages=tuple(storages), ops=tuple(ops), step_peak_B=found.step_peak_B + budget - room)
+    peak = 0 if graph.let_go != LetGo() else found.step_peak_B + budget - room  # measured while all was held
+    return replace(found, storages=tuple(storages), ops=tuple(ops), step_peak_B=peak)
 
 
 def fixed_bytes(graph: StepGraph, found: Profile) -> tuple[int, int]:
-    """Bytes that no plan changes: of the inputs, and of the outputs with their gradients."""
+    """Bytes that no plan changes: of the inputs, and of the outputs with their gradients when backward begins."""
     boundary, (before, _) = _boundary(graph), _others(graph)
     inputs = sum(found.storages[s.index].bytes for s in graph.storages if s.resident)
     made = {s for s in (*boundary.reads, *boundary.makes) if s != before and not graph.storages[s].resident}
-    return inputs, sum(found.storages[s].bytes for s in made)
+    return inputs, sum(found.storages[s].bytes for s in made - _let_go(graph))
 
 
 def point_of(graph: StepGraph, plan: StepPlan) -> Point:
-    """A plan as the other graphs see it."""
+    """A plan as the other graphs see it, with what is held outside of `graph` as that is known now."""
     boundary, (before, after) = _boundary(graph), _others(graph)
-    made = {s for s in (*boundary.reads, *boundary.makes) if s not in (before, after)}
+    let_go = _let_go(graph)
+    made = {s for s in (*boundary.reads, *boundary.makes) if s not in (before, after)} - let_go
     fixed = sum(plan.problem.storages[s].bytes for s in made if not graph.storages[s].resident)
-    held, left = plan.exact.storages[before].bytes, plan.exact.storages[after].bytes
+    known = [replace(s, keep=k in graph.kept) for k, s in enumerate(plan.exact.storages[: len(graph.storages)])]
+    exact = replace(plan.exact, storages=(*known, *plan.exact.storages[len(known) :]))
+    held, left = exact.storages[before].bytes, exact.storages[after].bytes
     op = next(o for o, a in enumerate(plan.actions) if a.act is Act.RUN and a.ranks == (boundary.rank,))
-    line = simulate(plan.exact, plan.exact_order)
+    line = simulate(exact, plan.exact_order)
     place = plan.exact_order.index(op)
-    there = line.live[place] - plan.exact.ops[op].workspace - held
+    dying = sum(exact.storages[s].bytes for s in let_go - _read_first(exact, plan.exact_order[place + 1 :]))
+    there = line.live[place] - exact.ops[op].workspace - held - dying
     return Point(
         forward=max(line.live[:place]) - line.resident - held,
         saved=there - line.resident - left - fixed,
         backward=max((*line.live[place + 1 :], there)) - there,
         time=line.time,
     )
+
+
+def all_let_go(graph: StepGraph) -> LetGo:
+    """What could be gone when backward runs: the gradients of outputs, and outputs that backward does not read."""
+    boundary = _boundary(graph)
+    wanted = {s for op in graph.ops[boundary.rank + 1 :] for s in op.reads}
+    free = {k for k, s in _returned(graph).items() if s not in wanted and not graph.storages[s].resident}
+    return LetGo(frozenset(free), frozenset(range(len(boundary.makes) - 1)))
+
+
+def _returned(graph: StepGraph) -> dict[int, int]:
+    """The storages of forward's outputs, by place."""
+    returned: Any = _boundary(graph).node.args[0]
+    made = {made.name: made.storage for op in graph.ops for made in op.outputs}
+    return {k: made[x.name] for k, x in enumerate(returned) if isinstance(x, fx.Node) and x.name in made}
+
+
+def _let_go(graph: StepGraph) -> set[int]:
+    """The storages of outputs that are gone when backward begins."""
+    returned = _returned(graph)
+    return {returned[k] for k in graph.let_go.outputs} - graph.kept
+
+
+def _read_first(problem: Problem, order: Sequence[int]) -> set[int]:
+    """The storages that `order` reads before it writes them."""
+    read: set[int] = set()
+    written: set[int] = set()
+    for o in order:
+        read |= set(problem.ops[o].reads) - written
+        written |= set(problem.ops[o].writes)
+    return read
 
 
 def _boundary(graph: StepGraph) -> Op:

@@ -63,10 +63,7 @@ class Halves:
 
 
 def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
-    """For each op, the values to drop behind it: those it reads for the last time or makes for nobody.
-
-    What comes in at a boundary is the caller's, who holds it to the end.
-    """
+    """For each op, the values to drop behind it: those it reads for the last time or makes for nobody."""
     last: dict[fx.Node, int] = {}
     ends = run_ends(ops)
     for op in ops:
@@ -74,8 +71,7 @@ def deaths(ops: Sequence[Op], kept: Sequence[fx.Node]) -> list[list[str]]:
             last[node] = op.rank
         for node in op.node.all_input_nodes:
             last[node] = ends.get(op.rank, op.rank)
-    given = [item for op in ops if op.node.target is boundary for item in op.items]
-    for node in (*kept, *given):
+    for node in kept:
         last.pop(node, None)
     dead: list[list[str]] = [[] for _ in ops]
     for node, rank in last.items():
@@ -91,8 +87,7 @@ def _holds_nothing(node: fx.Node) -> bool:
 
 def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], bool]) -> Program:
     """Generate and compile the program for `ops`, in their order; `grad_mode` says in which mode each of them runs."""
-    output = next(node for node in graph.nodes if node.op == "output")
-    results = list(output.args[0])
+    results = results_of(graph)
     names: dict[str, Any] = {"update": update, "set_grad_mode": set_grad_mode}
     placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
     lines = ["def step(inputs, ledger):"]
@@ -103,7 +98,7 @@ def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], 
     crossing: list[str] = []
     ends = run_ends(ops)
     rank_of_line: dict[int, int] = {}
-    for op, dead in zip(ops, deaths(ops, output.all_input_nodes), strict=True):
+    for op, dead in zip(ops, deaths(ops, late_results(graph, ops)), strict=True):
         if mode != grad_mode(op):
             mode = grad_mode(op)
             lines.append(f"    set_grad_mode({mode})")
@@ -113,7 +108,7 @@ def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], 
             lines.append(f"    return [{_texts(returned, names)}], [{', '.join(crossing)}]")
             lines.append("def rest(saved, gradients, ledger):")
             lines += [f"    {', '.join(crossing)}, = saved"] if crossing else []
-            arrived = [(item.name, int(str(item.args[1])) - 1) for item in op.items]
+            arrived = [(item.name, int(str(item.args[1])) - 1) for item in op.items if item.users]
             lines += [f"    {name} = gradients[{place}]" for name, place in arrived]
             lines += ["    saved.clear()", "    gradients.clear()"]
             results, first, mode = results[len(returned) :], op, None
@@ -143,13 +138,23 @@ def write_program(graph: fx.Graph, ops: Sequence[Op], grad_mode: Callable[[Op], 
     return Program(source, halves.whole(first), rank_of_line, halves)
 
 
+def results_of(graph: fx.Graph) -> list[Any]:
+    """What the step returns."""
+    results: Any = next(node for node in graph.nodes if node.op == "output").args[0]
+    return list(results)
+
+
+def late_results(graph: fx.Graph, ops: Sequence[Op]) -> list[fx.Node]:
+    """The results that must be there at the end; those of forward are the caller's from the boundary on."""
+    returned: Any = next((op.node.args[0] for op in ops if op.node.target is boundary), ())
+    return [node for node in results_of(graph)[len(returned) :] if isinstance(node, fx.Node)]
+
+
 def crossing_values(graph: fx.Graph, ops: Sequence[Op], boundary: Op) -> list[fx.Node]:
     """The values from before `boundary` that something behind it reads or returns."""
-    output = next(node for node in graph.nodes if node.op == "output")
-    returned: Any = boundary.node.args[0]
     late = {node for op in ops[boundary.rank :] for node in (op.node, *op.items)}
     wanted = [node for op in ops[boundary.rank + 1 :] for node in op.node.all_input_nodes]
-    wanted += [node for node in output.args[0][len(returned) :] if isinstance(node, fx.Node)]
+    wanted += late_results(graph, ops)
     return [node for node in dict.fromkeys(wanted) if node not in late]
 
 

@@ -16,7 +16,7 @@ from lowtide.graph.conditions import Conditions
 from lowtide.graph.listing import listing
 from lowtide.graph.liveness import ActivationUses, Lifetime, activation_uses, lifetimes, live_bytes
 from lowtide.graph.ops import Op, Storage
-from lowtide.graph.program import Program, write_program
+from lowtide.graph.program import Program, results_of, write_program
 from lowtide.graph.storing import Packing, Swapping, packings, swappings
 from lowtide.kernels.boundary import boundary
 from lowtide.kernels.dispatch import below_autograd, grad_mode_of
@@ -26,6 +26,16 @@ from lowtide.kernels.swap import Space
 from lowtide.optimizer.update import Ledger, UpdateForm
 from lowtide.records.vocabulary import Purpose, Role
 from lowtide.watching.guards import Guards
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """What the caller of a step in halves does not hold on to, by place: it dies where the step reads it last."""
+
+    outputs: frozenset[int] = frozenset()
+    """Of forward."""
+    gradients: frozenset[int] = frozenset()
+    """That come in at the boundary."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class StepGraph:
     """What was decided by looking at the batch."""
     guards: Guards
     """What was read of the user's Python, and how torch was set."""
+    let_go: "LetGo" = LetGo()
+    """Of a step in halves."""
     siblings: "Siblings | None" = None
     """Graphs of the same step for batches that answer the conditions differently; None where only this one will do."""
 
@@ -128,10 +140,12 @@ class StepGraph:
     @cached_property
     def kept(self) -> frozenset[int]:
         """The storages that must be alive at the end: of outputs, gradients that stay, what a boundary brought."""
-        output = next(node for node in self.graph.nodes if node.op == "output")
-        names = {node.name for node in output.all_input_nodes}
+        results = enumerate(results_of(self.graph))
+        names = {x.name for k, x in results if isinstance(x, fx.Node) and k not in self.let_go.outputs}
         kept = {made.storage for op in self.ops for made in op.outputs if made.name in names}
-        return frozenset(kept | self.staying.union(() if self.boundary is None else self.boundary.makes))
+        brought = () if self.boundary is None else self.boundary.makes
+        kept |= {s for k, s in enumerate(brought) if k - 1 not in self.let_go.gradients}
+        return frozenset(kept | self.staying)
 
     @cached_property
     def staying(self) -> frozenset[int]:

@@ -109,6 +109,12 @@ def in_place_form(op: OpOverload) -> Callable[..., Any]:
     return form
 
 
-def is_random(op: object) -> bool:
-    """Does `op` advance the random generator?"""
-    return isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+def is_random(op: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = {}) -> bool:
+    """Does `op` advance the random generator? With its arguments: attention that drops nothing does not."""
+    if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    names = [name for name, _ in _arguments(op)]
+    if "dropout_p" not in names or not args:
+        return True
+    default = op._schema.arguments[names.index("dropout_p")].default_value
+    return bool(_named_arguments(op, args, kwargs).get("dropout_p", default) != 0)

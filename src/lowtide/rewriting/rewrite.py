@@ -8,8 +8,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from lowtide.graph.ops import RUN, Op, Storage, TensorMade
+from lowtide.graph.program import results_of
 from lowtide.graph.step_graph import StepGraph
 from lowtide.graph.storing import Packing, Swapping
+from lowtide.kernels.boundary import boundary
 from lowtide.kernels.collectives import STARTS, finish_collective
 from lowtide.kernels.effects import repeated_arguments
 from lowtide.kernels.replay import generator_bytes, generator_state, replay_form
@@ -236,8 +238,8 @@ class _Writer:
 
     def finish(self) -> StepGraph:
         """The new step."""
-        output = next(node for node in self.graph.graph.nodes if node.op == "output")
-        results = self._map((output.args[0],))[0]
+        returned: Any = next((op.node.args[0] for op in self.ops if op.node.target is boundary), ())
+        results = (*returned, *self._map((results_of(self.graph.graph)[len(returned) :],))[0])
         self.new.output(results)
         self.new.lint()
         ops = _with_overwriting(self.ops, self.storages, self.graph, results)

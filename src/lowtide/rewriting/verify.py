@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 from lowtide.errors import RewriteError
 from lowtide.graph.ops import Op
-from lowtide.graph.program import deaths
+from lowtide.graph.program import deaths, late_results, results_of
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels import collectives, swap
 from lowtide.kernels.effects import repeated_arguments
@@ -60,12 +60,14 @@ class _Walk:
         if inputs[0] != inputs[1]:
             raise RewriteError("the rewritten step has other inputs than the captured one")
         self.values = {name: (name,) for name in inputs[0]}
-        outputs = [next(n for n in g.graph.nodes if n.op == "output") for g in (self.old, self.new)]
-        for op, dead in zip(self.new.ops, deaths(self.new.ops, outputs[1].all_input_nodes), strict=True):
+        late = late_results(self.new.graph, self.new.ops)
+        for op, dead in zip(self.new.ops, deaths(self.new.ops, late), strict=True):
             self._step(op)
             for name in dead:
                 self._drop(op, name)
-        if _shape(outputs[1].args, self._read_output) != _shape(outputs[0].args, lambda node: (node.name,)):
+        first: Any = () if self.old.boundary is None else self.old.boundary.node.args[0]  # checked at the boundary
+        old, new = (results_of(g.graph)[len(first) :] for g in (self.old, self.new))
+        if _shape(new, self._read_output) != _shape(old, lambda node: (node.name,)):
             raise RewriteError("the rewritten step returns something else than the captured one")
         once = [op.name for op in self.old.ops if op.is_effect]
         if sorted(self.done) != sorted(once):

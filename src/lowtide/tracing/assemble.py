@@ -143,7 +143,7 @@ def assemble(
                 makes=tuple(makes),
                 forward=None if origin.forward_call is None else ranks.get(origin.forward_call),
                 is_view=not makes and not changed and bool(outputs),
-                is_random=is_random(node.target),
+                is_random=is_random(node.target, node.args, node.kwargs),
                 is_effect=bool(changed),
                 overwrites=None,
                 repeats=repeats,

@@ -53,7 +53,7 @@ def forget_shape_sources(graph: fx.Graph) -> None:
 def drop_dead(graph: fx.Graph) -> None:
     """Remove ops whose result nobody reads, unless they write something or advance the random generator."""
     for node in reversed(list(graph.nodes)):
-        if node.op != "call_function" or node.users or is_random(node.target):
+        if node.op != "call_function" or node.users or is_random(node.target, node.args, node.kwargs):
             continue
         if isinstance(node.target, OpOverload) and written_arguments(node.target, node.args, dict(node.kwargs)):
             continue
