@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 from lowtide.compiling.backend import backend
 from lowtide.compiling.loop import loops
-from lowtide.device.live import live_bytes
 from lowtide.device.meter import meter_for
 
 CPU = torch.device("cpu")
@@ -71,7 +70,6 @@ def test_outputs_and_their_gradients_die_as_in_aot_eager(step: Any) -> None:
         pytest.skip("needs the allocator shim")
     (*_, peak), theirs = trained("aot_eager", step)
     (*_, free), _ = trained(backend, step)
-    start = live_bytes(CPU)
     (*_, planned), ours = trained(backend, step, {"budget": "1GiB"})
     (loop,) = (loop for loop in loops.values() if loop.settings.budget is not None)
     assert peak - 64 <= free <= peak + 64
@@ -79,7 +77,6 @@ def test_outputs_and_their_gradients_die_as_in_aot_eager(step: Any) -> None:
     assert loop.predicted_peak is not None
     assert loop.measured_peak is not None
     assert abs(loop.predicted_peak - loop.measured_peak) < 0.1 * LOGITS
-    assert loop.measured_peak >= start + planned
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -93,9 +90,11 @@ def test_a_budget_that_only_fits_because_they_die_is_met() -> None:
     budget = loop.measured_peak + LOGITS // 2
     loops.clear()
     torch._dynamo.reset()
-    ours = trained(backend, loss_alone, {"budget": budget})[1]
+    peaks, ours = trained(backend, loss_alone, {"budget": budget})
     (loop,) = loops.values()
+    assert loop.measured_peak is not None
     assert loop.measured_peak <= budget
+    assert max(peaks) + loop.measured_peak - peaks[-1] <= budget, "measuring and the first plans included"
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -116,7 +115,8 @@ def test_what_runs_unplanned_takes_what_aot_eager_takes() -> None:
     if not meter_for(CPU).free:
         pytest.skip("needs the allocator shim")
     peaks = []
-    for how, options in (("aot_eager", None), (backend, {"budget": "1GiB"})):
+    given: list[tuple[Any, dict[str, Any] | None]] = [("aot_eager", None), (backend, {"budget": "1GiB"})]
+    for how, options in given:
         torch.manual_seed(0)
         compiled = torch.compile(Checkpointed(), backend=how, options=options)
         for _ in range(2):

@@ -50,22 +50,36 @@ def measure(graph: CompiledGraph, inputs: Sequence[Tensor], room: int, settings:
 def plan_first(graph: CompiledGraph, room: int, settings: Settings, *, others_wait: bool) -> None:
     """Plan a measured graph for `room` bytes; where `others_wait` for their backward and nothing fits, near the least
     that it can do with, until all are planned together."""
+    try:
+        return _plan_in(graph, room, settings)
+    except BudgetInfeasible as infeasible:
+        if graph.has_seen and not others_wait:
+            raise
+        forget(infeasible)
+    if not graph.has_seen:  # what may be gone when backward runs is taken for gone, until a backward has shown it
+        graph.counts_on(all_let_go(graph.captured))
+    try:
+        _plan_in(graph, room, settings)
+    except BudgetInfeasible as infeasible:
+        if not others_wait:
+            raise
+        forget(infeasible)
+        assert graph.profile is not None
+        limits = _limits_in(graph, room, settings)
+        graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))
+
+
+def _plan_in(graph: CompiledGraph, room: int, settings: Settings) -> None:
+    assert graph.profile is not None
+    limits = _limits_in(graph, room, settings)
+    graph.use(plan_within(graph.captured, graph.profile, limits, settings, share=FIRST_SHARE))
+
+
+def _limits_in(graph: CompiledGraph, room: int, settings: Settings) -> Limits:
     assert graph.profile is not None
     assert settings.budget_bytes is not None
-    known = graph.captured.let_go
-    for let_go in dict.fromkeys((known, known if graph.has_seen else all_let_go(graph.captured))):
-        graph.counts_on(let_go)
-        _, fixed = fixed_bytes(graph.captured, graph.profile)
-        limits = Limits(room, settings.budget_bytes, room - fixed)
-        try:
-            graph.use(plan_within(graph.captured, graph.profile, limits, settings, share=FIRST_SHARE))
-            return
-        except BudgetInfeasible as found:
-            forget(found)
-            infeasible = found
-    if not others_wait:
-        raise infeasible
-    graph.use(plan_low(graph.captured, graph.profile, limits, infeasible, settings))
+    _, fixed = fixed_bytes(graph.captured, graph.profile)
+    return Limits(room, settings.budget_bytes, room - fixed)
 
 
 def plan_together(

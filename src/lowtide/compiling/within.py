@@ -30,7 +30,10 @@ OUTSIDE = "outside of the graph"
 
 def measured(graph: StepGraph, tensors: Sequence[Tensor], room: int, settings: Settings) -> Profile:
     """`graph` measured on `tensors` while it takes no more than about `room` bytes, inputs included."""
-    graph = replace(graph, let_go=LetGo(gradients=all_let_go(graph).gradients))  # outputs are held while it is measured
+    outputs: Any = _boundary(graph).node.args[0]
+    gradients = _boundary(graph).makes[1:]
+    nobody = LetGo(*(frozenset(range(len(things))) for things in (outputs, gradients)))  # holds anything meanwhile
+    graph = replace(graph, let_go=nobody)
     seconds = provisional_seconds(graph, settings.time_limit)
     through = provisional_step(graph, None, room, seconds=seconds, say=quiet)
     inputs = [x.detach() for x in tensors]  # parameters among them
@@ -109,8 +112,7 @@ def surrounded(graph: StepGraph, found: Profile, limits: Limits, budget: int) ->
     storages.append(StorageRecord(OUTSIDE, budget - room, Role.OTHER, True, None, None))
     rank = _boundary(graph).rank
     ops = [replace(op, workspace_B=between) if op.rank == rank else op for op in found.ops]
-    peak = 0 if graph.let_go != LetGo() else found.step_peak_B + budget - room  # measured while all was held
-    return replace(found, storages=tuple(storages), ops=tuple(ops), step_peak_B=peak)
+    return replace(found, storages=tuple(storages), ops=tuple(ops), step_peak_B=found.step_peak_B + budget - room)
 
 
 def fixed_bytes(graph: StepGraph, found: Profile) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from lowtide.device.clock import Clock
 from lowtide.device.meter import Meter, Taken
 from lowtide.errors import ProfileError
 from lowtide.graph.ops import Op
-from lowtide.graph.program import deaths, prepare, store
+from lowtide.graph.program import deaths, late_results, prepare, store
 from lowtide.graph.step_graph import StepGraph
 from lowtide.kernels.dispatch import as_the_user, below_autograd, set_grad_mode
 from lowtide.kernels.swap import Space
@@ -104,7 +104,7 @@ def _op_by_op(
     with below_autograd():
         if whole:
             meter.start()
-        for op, dead in zip(graph.ops, deaths(graph.ops, output.all_input_nodes), strict=True):
+        for op, dead in zip(graph.ops, deaths(graph.ops, late_results(graph.graph, graph.ops)), strict=True):
             set_grad_mode(graph.grad_mode(op))
             function, args, kwargs = prepare(op, values, ledger)
             if whole:
