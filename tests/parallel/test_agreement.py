@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.optim import Optimizer
@@ -90,6 +90,13 @@ def refused(rank: int) -> str:
     frozen.requires_grad_(rank == 0)
     spread, its_optimizer = model_of("fsdp")
     parts = parallelize_module(model_of("plain")[0], everything["copies"], {"4": ColwiseParallel()})
+
+    def twice(model: nn.Module, batch: Any) -> Tensor:
+        return loss(model, batch) + loss(model, batch)
+
+    calls, its_other = model_of("ddp")
+    with pytest.raises(LowtideError) as caught:
+        lowtide.train_step(calls, its_other, data, twice)
     return "\n".join(
         (
             said(frozen, optimizer, process_group=world),
@@ -97,6 +104,7 @@ def refused(rank: int) -> str:
             said(spread, its_optimizer, mesh=everything["shards"]),
             said(*model_of("plain"), mesh=everything),
             said(parts, torch.optim.AdamW(parts.parameters()), process_group=world),
+            str(caught.value),
         )
     )
 
@@ -113,6 +121,7 @@ def test_all_ranks_refuse_in_a_sentence(tmp_path: Path) -> None:
     assert "mesh has the ranks [1], but the model is spread over [0, 1]" in second[2]
     assert "mesh must have one dimension for a plain model, not 2" in first[3]
     assert "4.weight is a DTensor that fully_shard alone did not make" in first[4]
+    assert "the loss calls the model 2 times, and each changes '0.2.num_batches_tracked'" in first[5]
     assert second[3:] == first[3:]
 
 

@@ -37,6 +37,9 @@ class Alone:
         """Of the parameters that must be the same on all ranks, where nobody has seen to it."""
         return []
 
+    def refuse_calls(self, calls: int, written: Sequence[str], where: str) -> None:
+        """Of a loss that calls the model so often, where the forward writes into these buffers."""
+
     def start(self, *, synced: bool) -> None:
         """Before a step; `synced` says whether the one before moved the parameters."""
 

@@ -87,14 +87,15 @@ class Ranks:
             raise infeasible(answer["error"], answer["budget"])
         raise RankFailed(f"rank 0 failed in {what}: {shortened(answer['error'], 600)}")
 
-    def same(self, what: str, lines: Sequence[str], advice: str) -> None:
-        """Are these lines those of the first rank? If not, all raise, and name the first that differs."""
+    def same(self, what: str, lines: Sequence[str], advice: str, said: Sequence[str] | None = None) -> None:
+        """Are these lines those of the first rank? If not, all raise, and name the first that differs, or what
+        is `said` in its place."""
         if self.alone:
             return
         digests = self._gathered([_number("\n".join(lines))])
         if all(digest == digests[0] for digest in digests):
             return
-        told = [json.loads(text) for text in self.said_by_all(json.dumps(list(lines)))]
+        told = [json.loads(text) for text in self.said_by_all(json.dumps(list(said or lines)))]
         other = next(rank for rank in range(self.world) if told[rank] != told[0])
         theirs, first = told[other], told[0]
         place = next(

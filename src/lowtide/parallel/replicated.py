@@ -10,6 +10,7 @@ from torch import Tensor, distributed, nn
 from torch._C._distributed_c10d import _broadcast_coalesced, _compute_bucket_assignment_by_size
 from torch.nn.parallel import DistributedDataParallel
 
+from lowtide.errors import CaptureError
 from lowtide.kernels.collectives import all_reduce, with_all
 from lowtide.parallel.alone import Alone
 
@@ -53,6 +54,15 @@ class Replicated(Alone):
         return [
             f"{name} {blake2b(p.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()}" for name, p in flat
         ]
+
+    def refuse_calls(self, calls: int, written: Sequence[str], where: str) -> None:
+        """DDP sends buffers before each call, a step before the first alone."""
+        sent = [name for name in written if name not in self.left_out]
+        if calls > 1 and sent and self.broadcasts and distributed.get_world_size(self.group) > 1:
+            raise CaptureError(
+                f"{where}: the loss calls the model {calls} times, and each changes {sent[0]!r}, which DDP takes from "
+                "rank 0 before each call, a captured step once: call it once, or give DDP broadcast_buffers=False"
+            )
 
     def start(self, *, synced: bool) -> None:
         """Buffers become those of the first rank, where the step before reduced gradients: as DDP does it."""

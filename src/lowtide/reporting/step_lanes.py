@@ -13,6 +13,7 @@ from lowtide.reporting.style import INK, Scale, framed, shorten
 from lowtide.units import format_bytes
 
 _WORDS = {"link": "communication"}
+WAITS = "compute waits"
 _COLOURS = {
     "compute": "#56B4E9",
     "recompute": "#D55E00",
@@ -21,18 +22,22 @@ _COLOURS = {
     "collective, beside compute": "#E69F00",
     "its start and its end": "#A6761D",
     "copy": "#8A5CC2",
+    WAITS: "#BDBDBD",
 }
 _HEIGHT = 0.7
 
 
 def draw_lanes(plan: StepPlan, collectives: Collection[str], name: str, path: Path) -> None:
-    """`collectives` are names of ops. Gaps on the lane of compute are waits."""
+    """`collectives` are names of ops."""
     forecast = Forecast(plan)
     ran, scale = clock(plan.exact, plan.exact_order), Scale.of_ms(forecast.timeline.time)
     rows = [COMPUTE, "link", *(lane for lane in plan.exact.lanes if lane != "link")]
     spans: dict[tuple[str, str], list[tuple[float, float]]] = {}
     seen: set[int] = set()
-    for o, exact, start, end in zip(plan.order, plan.exact_order, ran.starts, ran.ends, strict=True):
+    steps = zip(plan.order, plan.exact_order, ran.starts, ran.ends, ran.waits, strict=True)
+    for o, exact, start, end, wait in steps:
+        if wait:
+            spans.setdefault((COMPUTE, WAITS), []).append(((start - wait) / scale.factor, wait / scale.factor))
         kind = _kind(plan, o, collectives, again=o in seen)
         seen.add(o)
         lane = plan.exact.ops[exact].lane

@@ -101,6 +101,7 @@ def trace_joint(
         reals = inputs.parameters | inputs.buffers
         stand_ins.update({id(reals[name]): tensor for name, tensor in state.items()})
         known.start(leaves)
+        untouched = [buffer._version for buffer in buffers]
         with recorder, torch.enable_grad(), _autocast_cache():
             with (
                 standing_in(model, stand_ins) as swapped,
@@ -112,6 +113,8 @@ def trace_joint(
                 replaced = [*_replaced_buffers(swapped), *seen.replaced.values()]
             forward_effects.extend(watcher.effects({id(fake): reals_by_id[real] for real, fake in stand_ins.items()}))
             _refuse_checkpoint(recorder.checkpoint_at)
+            written = [n for n, b, v in zip(inputs.buffers, buffers, untouched, strict=True) if b._version != v]
+            spread.refuse_calls(recorder.calls_of_model, written, recorder.last_line or user_line())
             _refuse_backward(own, recorder.last_line or user_line())
             value, rest = _loss_and_rest(returned, recorder.last_line or user_line())
             tensors, spec = pytree.tree_flatten(rest)

@@ -85,6 +85,8 @@ class Recorder(TorchDispatchMode):
         self._known = known
         self._writes = writes
         self.signature = Signature()
+        self._model = model
+        self.calls_of_model = 0
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._modules: list[str] = [""]
         self._calls = 0
@@ -172,6 +174,7 @@ class Recorder(TorchDispatchMode):
 
         def enter(module: nn.Module, args: Any) -> None:
             refuse_fast_path(module)
+            self.calls_of_model += module is self._model
             self._modules.append(self._paths.get(id(module), self._modules[-1]))
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:

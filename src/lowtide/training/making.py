@@ -97,8 +97,9 @@ class Forms:
         why: Change | None = None
         known = list(reversed(self.remembered))
         mismatches = [prepared.mismatch(form, now, batch) for prepared in known]
-        served = [f"step {k}" for k, mismatch in enumerate(mismatches) if mismatch is None][:1]
-        self.ranks.same("batch or setting", [*form.lines, *(served or ["captured anew"])], SAME_BATCHES)
+        served = [f"remembered step {k}" for k, mismatch in enumerate(mismatches) if mismatch is None][:1]
+        said = served or [f"a new capture, as {mismatches[0].name} has changed," if mismatches[0] else ""]
+        self.ranks.same("batch or setting", [*form.lines, *served], SAME_BATCHES, [*form.lines, *said])
         for prepared, mismatch in zip(known, mismatches, strict=True):
             if mismatch is None:
                 self._refuse_midway(prepared, why, midway=midway)
