@@ -8,7 +8,8 @@ import numpy as np
 
 from lowtide.planning.optimal.incumbent import Impossible, Incumbent
 from lowtide.planning.optimal.instants import Allowed, Model
-from lowtide.planning.optimal.program_view import ProgramView, most_bytes
+from lowtide.planning.optimal.lifetimes import live_bytes
+from lowtide.planning.optimal.program_view import ProgramView, gap_positions
 from lowtide.planning.optimal.settings import SETTINGS
 
 
@@ -96,7 +97,11 @@ def from_instants(best: Incumbent) -> None:
 
 def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
     """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
-    return {k: size - best.budget for k, size in most_bytes(best.view, order).items() if size > best.budget}
+    found: dict[int, int] = {}
+    for (k, _), size in zip(gap_positions(best.view, order), live_bytes(best.view.problem, order), strict=True):
+        if k < best.view.count and size > best.budget:
+            found[k] = max(found.get(k, 0), int(size) - best.budget)
+    return found
 
 
 def _apart(

@@ -149,9 +149,8 @@ def as_decision(blocks: Blocks, stored: dict[int, frozenset[int]]) -> Decision:
         at[t] = {s for s in stored[b] if view.born.get(s, -1) < t} | alive | now
         managed.difference_update(s for c in range(b, blocks.count) for s in blocks.needed[c])
     instants = tuple(sorted(at))
-    none: frozenset[int] = frozenset()
     runs = tuple(_optional_runs(blocks, at[t]) for t in instants)
-    return Decision(instants, tuple(frozenset(at[t]) for t in instants), runs or (none,))
+    return Decision(instants, tuple(frozenset(at[t]) for t in instants), runs)
 
 
 def _optional_runs(blocks: Blocks, stored: set[int]) -> frozenset[int]:

@@ -138,12 +138,3 @@ def gap_positions(view: ProgramView, order: Sequence[int]) -> list[tuple[int, bo
 def extra_steps(view: ProgramView, order: Sequence[int]) -> list[int]:
     """Steps that are not a program op's first run."""
     return [step for step, (_, first) in enumerate(gap_positions(view, order)) if not first]
-
-
-def most_bytes(view: ProgramView, order: Sequence[int]) -> dict[int, int]:
-    """Per program position the most bytes that an order has alive at it or in the gap before it."""
-    found: dict[int, int] = {}
-    for (k, _), size in zip(gap_positions(view, order), live_bytes(view.problem, order).tolist(), strict=True):
-        if k < view.count:
-            found[k] = max(found.get(k, 0), size)
-    return found
