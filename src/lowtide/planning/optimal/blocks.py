@@ -76,8 +76,6 @@ class Blocks:
 def find_narrow_blocks(view: ProgramView, most: int) -> Blocks | None:
     """A block between any two places where the program is narrower than around them; None where those are few."""
     peak = phases(view.problem).split
-    if peak < SETTINGS.forward_least:
-        return None
     cuts = _valleys(_width(view, peak), peak)
     if len(cuts) > most:
         cuts = cuts[:: -(-len(cuts) // most)]

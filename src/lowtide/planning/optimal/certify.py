@@ -69,49 +69,41 @@ def from_instants(best: Incumbent) -> None:
     view, budget = best.view, best.budget
     small = best.is_small
     rounds, at_once = (SETTINGS.more_rounds, SETTINGS.more_at_once) if small else (SETTINGS.more_rounds_large, 1)
-    instants, reserve = [best.top], dict[int, int]()
+    instants = [best.top]
     certify = not view.futile
     seconds = SETTINGS.more_instants * best.left()
     until = (1 - SETTINGS.more_far) * best.left()
     for _ in range(rounds):
         if best.closed or best.left() < SETTINGS.worth_solving or (best.left() < until and best.far):
             break
-        outcome = Model(view, budget, instants, reserve, certify=certify).solve(seconds=min(seconds, best.left()))
-        if certify and not reserve:
+        outcome = Model(view, budget, instants, certify=certify).solve(seconds=min(seconds, best.left()))
+        if certify:
             best.raise_bound(outcome.bound)
         if outcome.decision is None:
             break
         order = best.offer_decision(outcome.decision)
         if order is None or not outcome.finished:
             break
-        worst = sorted(_violations(best, order).items(), key=lambda entry: (-entry[1], entry[0]))
-        if not worst:
+        new = _worst(best, order, instants, at_once)
+        if not new:
             break
-        for k, over in _apart(worst, at_once, instants, view.count // SETTINGS.more_apart) or worst[:1]:
-            if k in instants:
-                reserve[k] = reserve.get(k, 0) + over
-            else:
-                instants.append(k)
-        instants.sort()
+        instants = sorted([*instants, *new])
 
 
-def _violations(best: Incumbent, order: list[int]) -> dict[int, int]:
-    """Per program position by how much the order exceeds the budget at it or in the gap before it, where it does."""
-    found: dict[int, int] = {}
-    for (k, _), size in zip(gap_positions(best.view, order), live_bytes(best.view.problem, order), strict=True):
-        if k < best.view.count and size > best.budget:
-            found[k] = max(found.get(k, 0), int(size) - best.budget)
-    return found
-
-
-def _apart(
-    worst: Sequence[tuple[int, int]], most: int, instants: Sequence[int], distance: int
-) -> list[tuple[int, int]]:
-    """The first of `worst` that are no instants yet and not within a distance of each other."""
-    found: list[tuple[int, int]] = []
-    for k, over in worst:
-        if len(found) < most and k not in instants and all(abs(k - q) > distance for q, _ in found):
-            found.append((k, over))
+def _worst(best: Incumbent, order: list[int], instants: Sequence[int], most: int) -> list[int]:
+    """Positions at which, or before which, an order exceeds the budget most: no instants, and none near another."""
+    view, over = best.view, dict[int, int]()
+    for (k, _), size in zip(gap_positions(view, order), live_bytes(view.problem, order).tolist(), strict=True):
+        if k < view.count and size > best.budget:
+            over[k] = max(over.get(k, 0), size - best.budget)
+    found: list[int] = []
+    for k in sorted(over, key=lambda k: (-over[k], k)):
+        if (
+            len(found) < most
+            and k not in instants
+            and all(abs(k - q) > view.count // SETTINGS.more_apart for q in found)
+        ):
+            found.append(k)
     return found
 
 

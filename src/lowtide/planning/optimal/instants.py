@@ -6,8 +6,8 @@ again. With stages (`allowed`) an op may run again only near where the program r
 no bound, but one that leaves tens of instants easy to solve.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lowtide.planning.optimal.decision import Decision
 from lowtide.planning.optimal.program_view import ProgramView
@@ -31,12 +31,11 @@ class Outcome:
 
 @dataclass
 class Model:
-    """Columns and rows for `instants`; `reserve` bytes are left free at an instant."""
+    """Columns and rows for `instants`."""
 
     view: ProgramView
     budget: int
     instants: Sequence[int]
-    reserve: Mapping[int, int] = field(default_factory=dict)
     certify: bool = False
     """Allow all that a schedule could do, so that the bound holds; else leave out packing again between instants."""
     allowed: Allowed | None = None
@@ -115,7 +114,7 @@ class Model:
                 if self._may_run(o, j) and all(r in closure or r in free for r in problem.reads[o])
             }
         )
-        room = self.budget - problem.resident_bytes - problem.workspaces[op] - self.reserve.get(t, 0)
+        room = self.budget - problem.resident_bytes - problem.workspaces[op]
         room -= sum(problem.sizes[s] for s in free)
         weights: dict[int, float] = {}
         for s, column in keep.items():

@@ -142,7 +142,6 @@ class Settings:
     few_blocks: int = 32  # Most blocks of the first table
     many_blocks: int = 64  # Most blocks of the second
     many_blocks_left: float = 0.5  # Share of the work that must be left for it
-    forward_least: int = 4  # Fewest ops of forward that are cut into blocks
     cuts_least: int = 3  # Fewest places to cut
     valley: float = 1.1  # Factor by which the width of forward rises on both sides of such a place
     # Parts of the room that are read off, in per cent
