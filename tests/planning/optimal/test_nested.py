@@ -17,7 +17,7 @@ from lowtide.planning.synthetic import repeated_blocks
 
 def _passes(blocks: Blocks) -> Passes:
     prices = [1.0, 1e-3, 0.0]
-    return Passes(blocks, [block_options(blocks, b, prices) for b in range(blocks.count)])
+    return Passes(blocks, [block_options(blocks, b, prices) for b in range(blocks.count)], range(blocks.count))
 
 
 def _distinct(blocks: Blocks) -> Intervals:

@@ -84,7 +84,7 @@ def test_sharing_tables_changes_nothing_where_blocks_are_equal() -> None:
     like = repeats(blocks)
     options = [block_options(blocks, b, [1.0, 1e-3, 0.0]) for b in range(blocks.count)]
     room = int(0.4 * (int(blocks.view.live.max()) - problem.resident_bytes))
-    alone = Nested(blocks, Passes(blocks, options), room, Intervals(range(blocks.count)), 400)
+    alone = Nested(blocks, Passes(blocks, options, range(blocks.count)), room, Intervals(range(blocks.count)), 400)
     shared = Nested(blocks, Passes(blocks, options, like), room, Intervals(like), 400)
     assert np.array_equal(alone.first, shared.first)
     assert len(shared.intervals.first) < len(alone.intervals.first)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,10 @@ class Passes:
     `like[b]` is a block that b repeats: it is worked through once for all.
     """
 
-    def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]], like: Sequence[int] | None = None) -> None:
+    def __init__(self, blocks: Blocks, options: Sequence[Sequence[Option]], like: Sequence[int]) -> None:
         self.blocks = blocks
         self.option_count = ways = min(map(len, options))
         count = blocks.count
-        like = range(count) if like is None else like
         self.saved = [[options[b][p].saved for b in range(count)] for p in range(ways)]
         self.remake = np.array([[options[b][p].time for b in range(count)] for p in range(ways)], dtype=np.float32)
         self.back = np.array([[options[b][p].back for b in range(count)] for p in range(ways)], dtype=float)
@@ -39,15 +39,13 @@ class Passes:
         self.rate = np.array([_rate(blocks, b) for b in range(count)])
         self.time = np.zeros((ways, ways, count))
         self.peak = np.zeros((ways, ways, count))
-        for p in range(ways):
-            for q in range(p, ways):
-                for b in range(count):
-                    if like[b] < b:
-                        self.time[p, q, b], self.peak[p, q, b] = self.time[p, q, like[b]], self.peak[p, q, like[b]]
-                        continue
-                    before, after = self.saved[p][b], self.saved[q][b]
-                    self.time[p, q, b] = _make_time(blocks, b, before, after)
-                    self.peak[p, q, b] = outward_peak(blocks, b, before | after)
+        for b in range(count):
+            for p, q in combinations_with_replacement(range(ways if like[b] == b else 0), 2):
+                before, after = self.saved[p][b], self.saved[q][b]
+                self.time[p, q, b] = _make_time(blocks, b, before, after)
+                self.peak[p, q, b] = outward_peak(blocks, b, before | after)
+        same = np.array(like)
+        self.time, self.peak = self.time[:, :, same], self.peak[:, :, same]
         self.passed = np.concatenate((np.zeros((ways, ways, 1)), self.time.cumsum(axis=2)), axis=2)
         self._highest = {
             (p, i): np.maximum.accumulate(self._need(p, i), axis=1) for p in range(ways) for i in range(count)

@@ -5,8 +5,8 @@ The way back to how the least time came about gives a decision, which is no plan
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,23 +55,12 @@ class LinkChoices:
         return NOTHING if into == OPEN else self.rests
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What one link does on the way that has the least time."""
 
     topmost: bool
     late: bool
     cost: Cost
-
-
-@dataclass(frozen=True)
-class _At:
-    """A state: the kind of group, its cell, its time."""
-
-    kind: int
-    row: int
-    column: int
-    time: float
 
 
 class Chain:
@@ -110,30 +99,28 @@ class Chain:
             return []
         last = self.past[-1]
         kind = min((STAYS, AGAIN), key=lambda kind: float(last[kind].time.min()))
-        at = _At(kind, int(last[kind].time[:, 0].argmin()), 0, self.least)
+        at = (kind, int(last[kind].time[:, 0].argmin()), 0)
         found: list[Step] = []
-        for link, past in zip(reversed(self.links), reversed(self.past[:-1]), strict=True):
-            step, at = self._origin(link, past, at)
+        for v in range(len(self.links) - 1, -1, -1):
+            step, at = self._origin(v, *at)
             found.append(step)
         return found[::-1]
 
-    def _origin(self, link: LinkChoices, past: list[Cells], at: _At) -> tuple[Step, _At]:
-        """The state before a link from which `at` came, and what the link did."""
-        rests = list(zip(*map(np.ndarray.tolist, link.rests_of(at.kind)), strict=True))
-        for kind, source, late in self._sources(link, past):
-            for cost in link.costs(late, at.kind):
+    def _origin(self, v: int, into: int, row: int, column: int) -> tuple[Step, tuple[int, int, int]]:
+        """What a link did to come to a state behind it, and the state before: kind of group and cell."""
+        link, least = self.links[v], self.past[v + 1][into].time[row, column]
+        rests = list(zip(*map(np.ndarray.tolist, link.rests_of(into)), strict=True))
+        for kind, source, late in self._sources(link, self.past[v]):
+            for cost in link.costs(late, into):
                 charge_steps(SETTINGS.charges.retraced * self.cells**2)
                 above, at_start = source.above + cost.above, source.at_start + cost.at_start
-                same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == at.row)
-                if at.kind == OPEN:
-                    same &= at_start // self.unit == at.column
+                same = np.isfinite(source.time) & (above <= self.room) & (above // self.unit == row)
+                if into == OPEN:
+                    same &= at_start // self.unit == column
                 for size, time in rests:
-                    there = same & (at_start + size <= self.room) & (source.time + cost.time + time == at.time)
+                    there = same & (at_start + size <= self.room) & (source.time + cost.time + time == least)
                     if there.any():
-                        row, column = np.argwhere(there)[0].tolist()
-                        return Step(at.kind != OPEN, late, cost), _At(
-                            kind, row, column, float(source.time[row, column])
-                        )
+                        return Step(into != OPEN, late, cost), (kind, *np.argwhere(there)[0].tolist())
         raise AssertionError("a state that came from none")
 
 
@@ -177,9 +164,8 @@ class SpineBound:
     def decision(self, chain: Chain) -> Decision | None:
         """What the bound stores at the start of each group; None where nothing fits."""
         steps = chain.steps()
-        return self._decision(steps) if steps else None
-
-    def _decision(self, steps: list[Step]) -> Decision:
+        if not steps:
+            return None
         spine, view, stored = self.spine, self.spine.view, dict[int, frozenset[int]]()
         above, group, group_above = set[int](), set[int](), set[int]()
         for link, choices, step in zip(spine.links, self.links, steps, strict=True):

@@ -1,6 +1,5 @@
 """Forward cut into links, where one storage alone passes on that backward reads too."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,14 +39,19 @@ class Spine:
         return size if size > SETTINGS.negligible * self.room else 0
 
     @cached_property
+    def made(self) -> list[int]:
+        """Storages of forward."""
+        return [s for s, k in self.view.born.items() if k < self.top]
+
+    @cached_property
     def readers(self) -> dict[int, list[int]]:
         """Positions of forward that read a storage of forward."""
-        return {s: [k for k in self._needs(s) if k < self.top] for s in self._made()}
+        return {s: [k for k in self.view.needs.get(s, ()) if k < self.top] for s in self.made}
 
     @cached_property
     def later(self) -> dict[int, list[int]]:
         """Positions from `top` on that read a storage of forward; the end of the program where it is kept."""
-        return {s: [k for k in self._needs(s) if k >= self.top] for s in self._made()}
+        return {s: [k for k in self.view.needs.get(s, ()) if k >= self.top] for s in self.made}
 
     @cached_property
     def links(self) -> list[Link]:
@@ -64,12 +68,6 @@ class Spine:
             Link(range(edges[v], edges[v + 1]), passed[v], passed[v + 1], starts[v], starts[v + 1])
             for v in range(len(first))
         ]
-
-    def _made(self) -> list[int]:
-        return [s for s, k in self.view.born.items() if k < self.top]
-
-    def _needs(self, s: int) -> Sequence[int]:
-        return self.view.needs.get(s, ())
 
     def _cuts(self) -> list[tuple[int, int]]:
         """(position, storage): what is made before and read in forward from there on is this storage alone.

@@ -6,7 +6,7 @@ what is made in it must fit it, and for every window behind it the copies of wha
 compute waits, and waiting costs what it takes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,9 +40,31 @@ class Lanes:
                 ops[swap.offload] = replace(ops[swap.offload], time=self.problem.times[swap.release])
         return ProgramView(Problem(self.problem.name, self.problem.storages, tuple(ops)))
 
+    def away(self, swap: Swap) -> int:
+        """The off-device form of what is swapped."""
+        return self.problem.ops[swap.offload].writes[0]
+
+    def at(self, model: Model) -> list[Swap]:
+        """The swaps that a model of one instant knows."""
+        return [swap for swap in self.swaps if self.away(swap) in model.keep[0] and swap.prefetch in model.run[0]]
+
+    def carry(
+        self,
+        model: Model,
+        before: Mapping[Swap, float],
+        behind: Mapping[Swap, float],
+        also_before: Mapping[int, float],
+        also_behind: Mapping[int, float],
+    ) -> None:
+        """Rows for what the lanes can carry before the instant and behind it; compute waits for the rest."""
+        out, back = model.program.amount(1.0), model.program.amount(1.0)
+        times = self.problem.times
+        _rows(model, before, lambda s: (model.keep[0][self.away(s)], times[s.offload]), {out: -1.0, **also_before})
+        _rows(model, behind, lambda s: (model.run[0][s.prefetch], times[s.prefetch]), {back: -1.0, **also_behind})
+
     def _charged(self, swap: Swap) -> bool:
         """Is `release` the only op of compute that waits for the copy, and no other op makes one?"""
-        away = self.problem.ops[swap.offload].writes[0]
+        away = self.away(swap)
         waits = [o for o in self.problem.readers[away] if self.problem.ops[o].lane == COMPUTE]
         return waits == [swap.release] and list(self.problem.producers[away]) == [swap.offload]
 
@@ -54,34 +76,19 @@ def chosen_swaps(lanes: Lanes, budget: int, instant: int, *, share: float, secon
     if model.impossible:
         return float("inf"), []
     begins = start_times(view)
-    away = {swap.storage: lanes.problem.ops[swap.offload].writes[0] for swap in lanes.swaps}
-    able = [
-        swap
-        for swap in lanes.swaps
-        if away[swap.storage] in model.keep[0] and swap.prefetch in model.run[0] and _idle(view, swap.storage, instant)
-    ]
-    out, back = model.program.amount(1.0), model.program.amount(1.0)
-    times = lanes.problem.times
-    _rows(
+    able = [swap for swap in lanes.at(model) if _idle(view, swap.storage, instant)]
+    lanes.carry(
         model,
-        able,
-        limit=lambda swap: share * (begins[instant] - begins[view.born[swap.storage] + 1]),
-        load={swap.storage: (model.keep[0][away[swap.storage]], times[swap.offload]) for swap in able},
-        also={out: -1.0},
-    )
-    _rows(
-        model,
-        able,
-        limit=lambda swap: share * (begins[next_need(view, swap.storage, instant)] - begins[instant]),
-        load={swap.storage: (model.run[0][swap.prefetch], times[swap.prefetch]) for swap in able},
-        also={back: -1.0},
+        before={swap: share * (begins[instant] - begins[view.born[swap.storage] + 1]) for swap in able},
+        behind={swap: share * (begins[next_need(view, swap.storage, instant)] - begins[instant]) for swap in able},
+        also_before={},
+        also_behind={},
     )
     outcome = model.solve(seconds=seconds, tolerance=SETTINGS.swap_gap)
     if outcome.decision is None:
         return float("inf"), []
     stored, runs = outcome.decision.stored[0], outcome.decision.runs[0]
-    swaps = [swap for swap in able if away[swap.storage] in stored and swap.prefetch in runs]
-    return outcome.objective, swaps
+    return outcome.objective, [swap for swap in able if lanes.away(swap) in stored and swap.prefetch in runs]
 
 
 def instant_bound(lanes: Lanes, budget: int, instant: int, *, seconds: float) -> float:
@@ -95,48 +102,33 @@ def instant_bound(lanes: Lanes, budget: int, instant: int, *, seconds: float) ->
     model = Model(view, budget, [instant], certify=True)
     if model.impossible:
         return float("inf")
-    begins = start_times(view)
-    problem, times = view.problem, lanes.problem.times
-    swaps = [s for s in lanes.swaps if lanes.problem.ops[s.offload].writes[0] in model.keep[0]]
-    swaps = [swap for swap in swaps if swap.prefetch in model.run[0]]
-    out, back = model.program.amount(1.0), model.program.amount(1.0)
-    _rows(
+    begins, until = start_times(view), _needed_until(view)
+    cost, times = model.program.cost, view.problem.times
+    swaps = lanes.at(model)
+    lanes.carry(
         model,
-        swaps,
-        limit=lambda swap: begins[instant] - begins[view.born[swap.storage] + 1],
-        load={s.storage: (model.keep[0][lanes.problem.ops[s.offload].writes[0]], times[s.offload]) for s in swaps},
-        also={out: -1.0} | {c: -model.program.cost[c] for c in model.keep[0].values() if model.program.cost[c]},
-    )
-    until = _needed_until(view)
-    _rows(
-        model,
-        swaps,
-        limit=lambda swap: begins[until[swap.storage]] - begins[instant],
-        load={s.storage: (model.run[0][s.prefetch], times[s.prefetch]) for s in swaps},
-        also={back: -1.0} | {column: -problem.times[o] for o, column in model.run[0].items() if problem.times[o]},
+        before={swap: begins[instant] - begins[view.born[swap.storage] + 1] for swap in swaps},
+        behind={swap: begins[until[swap.storage]] - begins[instant] for swap in swaps},
+        also_before={c: -cost[c] for c in model.keep[0].values() if cost[c]},
+        also_behind={column: -times[o] for o, column in model.run[0].items() if times[o]},
     )
     return model.solve(seconds=seconds).bound
 
 
 def _rows(
-    model: Model,
-    swaps: Sequence[Swap],
-    *,
-    limit: Callable[[Swap], float],
-    load: dict[int, tuple[int, float]],
-    also: dict[int, float],
+    model: Model, limits: Mapping[Swap, float], load: Callable[[Swap], tuple[int, float]], also: Mapping[int, float]
 ) -> None:
     """For some of the limits: the copies that must be over within it, less what `also` adds to it, fit it."""
-    ordered = sorted(swaps, key=limit)
-    ends = [k for k in range(len(ordered)) if k + 1 == len(ordered) or limit(ordered[k]) < limit(ordered[k + 1])]
+    ordered = sorted(limits, key=limits.__getitem__)
+    ends = [k for k in range(len(ordered)) if k + 1 == len(ordered) or limits[ordered[k]] < limits[ordered[k + 1]]]
     if len(ends) > SETTINGS.swap_windows:
         ends = [ends[(k + 1) * len(ends) // SETTINGS.swap_windows - 1] for k in range(SETTINGS.swap_windows)]
     for end in ends:
         weights = dict(also)
         for swap in ordered[: end + 1]:
-            column, time = load[swap.storage]
+            column, time = load(swap)
             weights[column] = weights.get(column, 0.0) + time
-        model.program.at_most(weights, max(0.0, limit(ordered[end])))
+        model.program.at_most(weights, max(0.0, limits[ordered[end]]))
 
 
 def _idle(view: ProgramView, s: int, instant: int) -> bool:
