@@ -1,19 +1,23 @@
 """The optimal policy as a whole: exact on tiny problems, never over the budget, never worse than the others."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lowtide.planning.optimal import frontier, plan
+from lowtide.planning.optimal.incumbent import Incumbent
+from lowtide.planning.optimal.search import plan as search
+from lowtide.planning.optimal.settings import SETTINGS
 from lowtide.planning.policies import BudgetInfeasible, policy
 from lowtide.planning.problem import Problem
 from lowtide.planning.schedule import verify
 from lowtide.planning.simulate import simulate
 from lowtide.planning.synthetic import repeated_blocks
-from tests.planning.exhaustive import least_time
+from tests.planning.exhaustive import least_peak, least_time
 from tests.planning.strategies import problems, training_problems
 
 
@@ -37,6 +41,36 @@ def test_equals_exhaustive_search(problem: Problem, share: float) -> None:
     assert found.peak <= budget
     assert found.time == pytest.approx(best.value)
     assert found.gap == pytest.approx(0, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=training_problems(max_layers=4), share=st.floats(0.0, 0.9))
+def test_what_is_certain_holds_without_exhaustive_search_too(problem: Problem, share: float) -> None:
+    """The search that larger problems get: its plans, bounds and proofs against the optimum."""
+    peak, least = simulate(problem, problem.program).peak, int(least_peak(problem).value)
+    assume(least < peak)
+    budget = least + int(share * (peak - least))
+    best, bounds, raise_bound = least_time(problem, budget), [0.0], Incumbent.raise_bound
+
+    def heard(self: Incumbent, bound: float) -> None:
+        bounds.append(bound)
+        raise_bound(self, bound)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lowtide.planning.optimal.exact.SETTINGS", replace(SETTINGS, exact_ops=0))
+        patch.setattr(Incumbent, "raise_bound", heard)
+        try:
+            found = search(problem, budget, time_limit=0.3, clock=False)
+        except BudgetInfeasible as infeasible:
+            found, proven = None, infeasible.proven
+    if found is None:
+        assert best is None or not proven
+        return
+    assert best is not None
+    verify(problem, found.schedule)
+    assert found.peak <= budget
+    assert found.time >= best.value - 1e-9
+    assert max(bounds) <= best.value - problem.base_time + 1e-6
 
 
 @settings(max_examples=15, deadline=None)
