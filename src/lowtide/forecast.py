@@ -34,7 +34,7 @@ class Forecast:
 
     @property
     def swap_time(self) -> float:
-        """What swapping costs compute: waiting for copies, and what they take from it."""
+        """What swapping costs compute: waiting for copies, and what they take from it; also waiting for collectives."""
         problem, releases = self.plan.problem, self.plan.runs_of(Act.RELEASE)
         return self.timeline.waited + sum(n * problem.times[o] for o, n in releases.items())
 

@@ -47,9 +47,10 @@ def explain(plan: StepPlan, *, measured_peak: int | None = None, addresses: str 
             f"{measured_peak / forecast.peak - 1:+.2%} of the prediction"
         )
     base = plan.base_time or 1.0
+    waits = "swapping" if forecast.swapped_bytes or not forecast.swap_time else "waiting for collectives"
     head += [
         f"time, predicted   {forecast.overhead:+.2%}: recomputing {plan.recompute_time / base:.2%}, "
-        f"packing {plan.pack_time / base:.2%}, swapping {forecast.swap_time / base:.2%}; "
+        f"packing {plan.pack_time / base:.2%}, {waits} {forecast.swap_time / base:.2%}; "
         f"no schedule takes less than {plan.bound:+.2%}",
         f"policy            {plan.policy}, {plan.seconds:.1f} s ({plan.note})",
         f"updates           {_updates(plan)}",

@@ -47,11 +47,13 @@ def draw_lanes(plan: StepPlan, collectives: Collection[str], name: str, path: Pa
         f"predicted from measured ops; {plan.step.device}, torch {plan.step.torch}; predicted peak "
         f"{format_bytes(forecast.peak)}, compute waits {_share(forecast):.1%} of the step",
     )
-    with framed(path, f"{shorten(name, 40)}: the lanes of one step", lines, (12, 1.9 + 0.55 * len(rows))) as figure:
+    with framed(
+        path, f"{shorten(name, 40)}: the lanes of one planned step", lines, (12, 1.9 + 0.55 * len(rows))
+    ) as figure:
         axes = figure.add_subplot()
         for (lane, kind), bars in spans.items():
             low = -rows.index(lane) - _HEIGHT / 2
-            axes.broken_barh(bars, (low, _HEIGHT), color=_COLOURS[kind], edgecolor="white", linewidth=0.15)
+            axes.broken_barh(bars, (low, _HEIGHT), color=_COLOURS[kind], linewidth=0)
         axes.set_yticks([-k for k in range(len(rows))], [_WORDS.get(lane, lane) for lane in rows])
         axes.set_ylim(-len(rows) + 0.4, 0.6)
         axes.set_xlim(0, forecast.timeline.time / scale.factor)

@@ -94,7 +94,8 @@ def _times(table: Table, run: TrainingRun) -> None:
     if plan is not None:
         said = "" if run.compared else "; not measured, --compare does"
         parts = f"recomputing {plan.recompute_overhead:.1%}, packing {plan.pack_overhead:.1%}"
-        parts += f", swapping {plan.swap_overhead:.1%}{said}"
+        waits = "swapping" if plan.swapped.count or not plan.swap_overhead else "waiting for collectives"
+        parts += f", {waits} {plan.swap_overhead:.1%}{said}"
         table.add_row(
             "  predicted" if run.compared else "overhead, predicted", "", f"{plan.predicted_overhead:+.1%}", parts
         )
