@@ -308,6 +308,24 @@ def test_each_size_gets_a_plan_of_its_own(*, dynamic: bool | None) -> None:
     assert_equal(ours, train_sizes("aot_eager", None, dynamic=False))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_size_that_was_open_and_turns_out_to_be_fixed() -> None:
+    """Dynamo opens a size behind a call that failed; the layer fixes it, and the graph is planned as any other."""
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(4, 4), nn.Linear(4, 4)
+    theirs.load_state_dict(ours.state_dict())
+    compiled = torch.compile(nn.Sequential(ours, nn.Tanh()), backend=backend, options=budgeted(10 * KIB * KIB))
+    with pytest.raises(Exception, match="same reduction dim"):
+        compiled(torch.ones(3, 5))
+    compiled(torch.ones(3, 4)).sum().backward()
+    nn.Sequential(theirs, nn.Tanh())(torch.ones(3, 4)).sum().backward()
+    assert not only_loop().unplanned
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert torch.equal(mine.grad, other.grad)
+
+
 class Scaled(nn.Module):
     """Reads a float that is another one at each call."""
 

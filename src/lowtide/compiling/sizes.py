@@ -12,7 +12,11 @@ VALUES = 8
 
 
 def vary(module: fx.GraphModule, examples: Sequence[Any]) -> bool:
-    """Has dynamo left a size or a float open?"""
+    """Has dynamo left a size or a float open? Or one that its own trace then fixed: the tensors that it traced with are
+    still of open sizes."""
+    traced = [node.meta.get("example_value") for node in _inputs(module)]
+    if any(isinstance(x, Tensor) and x._has_symbolic_sizes_strides for x in traced):
+        return True
     sizes = [size for x in examples for size in ((*x.shape, *x.stride()) if isinstance(x, Tensor) else (x,))]
     return any(isinstance(size, torch.SymInt) for size in sizes) or any(map(_is_float, _inputs(module)))
 
