@@ -97,12 +97,12 @@ class Incumbent:
 
     @property
     def is_wide(self) -> bool:
-        """The same, sooner where the program is no chain of blocks: walks are what helps there.
+        """The same, sooner where nothing can be packed: stages weigh packing, walks do not.
 
-        Not where values can be packed: walks do not weigh that.
+        Asked where the program is no chain of blocks.
         """
-        alone = not self.is_chain and len(self.view.problem.program) == len(self.view.problem.ops)
-        return self.far or (alone and self.above(0 if self.is_small else SETTINGS.apart))
+        plain = len(self.view.problem.program) == len(self.view.problem.ops)
+        return self.far or (plain and self.above(0 if self.is_small else SETTINGS.apart))
 
     @property
     def is_small(self) -> bool:

@@ -31,7 +31,7 @@ class Stage:
 
 FIRST = (
     Stage("rank instants", rank_instants),
-    Stage("repair", build.repaired_program, lambda best: best.view.count <= SETTINGS.large),
+    Stage("repair", build.repaired_program, lambda best: best.is_medium),
     Stage("policies", build.from_policies),
     Stage("one instant", solve_instants),
     Stage("first walks", walks.towards_a_first_plan, lambda best: best.order is None),
@@ -46,7 +46,7 @@ BETTER = (
         lambda best: best.left() > SETTINGS.many_blocks_left * best.whole,
     ),
     Stage("spine", walks.along_the_spine, lambda best: best.is_chain and best.above(SETTINGS.apart)),
-    Stage("walks anew", walks.walks_anew, lambda best: best.is_wide and not best.is_chain),
+    Stage("walks anew", walks.walks_anew, lambda best: not best.is_chain and best.is_wide),
     Stage("stages", from_stages, lambda best: not best.is_chain and not best.far),
 )
 """Plans of a build that fits the graph: chains of blocks, few for a good plan early, or walks over any graph."""

@@ -109,7 +109,7 @@ def tables_of(view: ProgramView) -> Tables:
         readers=_flat(readers),
         maker=_ints(view.born.get(s, -1) for s in range(count)),
         sizes=_ints(problem.sizes),
-        taken=_flags((s for s in reuses if s >= 0), count),
+        taken=np.isin(np.arange(count), reuses),
         droppable=_ints(droppable),
         times=np.array([*(problem.times[o] for o in program), 0.0], dtype=np.float64),
         workspaces=_ints([*(problem.workspaces[o] for o in program), 0]),
@@ -154,9 +154,3 @@ def _ints(values: Iterable[int]) -> Ints:
 
 def _zeros(size: int) -> Ints:
     return np.zeros(size, dtype=np.int64)
-
-
-def _flags(storages: Iterable[int], count: int) -> Flags:
-    found = np.zeros(count, dtype=np.bool_)
-    found[list(storages)] = True
-    return found
