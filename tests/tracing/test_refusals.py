@@ -13,7 +13,9 @@ from torch.distributed import fsdp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import lowtide
@@ -308,6 +310,41 @@ def test_sparse_tensors_and_lazy_modules() -> None:
     for lazy, name in ((nn.LazyLinear(3), "weight"), (nn.Sequential(nn.LazyBatchNorm1d()), "0.weight")):
         with pytest.raises(CaptureError, match=HERE + f".*{name} has no shape yet: run the model once"):
             capture(lazy)
+
+
+class Mine(Tensor):
+    """Has a function of its own for everything."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunction():
+            return func(*args, **(kwargs or {}))
+
+
+def test_tensors_with_functions_of_their_own() -> None:
+    batch = torch.randn(4, 8).as_subclass(Mine)
+    with pytest.raises(CaptureError, match=HERE + r".*batch is a Mine, which has functions of its own.*as_subclass"):
+        capture(nn.Linear(8, 4), batch)
+
+
+class Counts(TorchDispatchMode):
+    """Sees every op."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        (Counts, "a Counts is on, which works on the ops of eager.*leave it"),
+        (lambda: torch.autograd.set_detect_anomaly(True), "set_detect_anomaly is on.*switch it off"),
+        (parametrize.cached, r"parametrize\.cached\(\) is on.*inside of the loss function"),
+    ],
+)
+def test_what_works_on_eager_alone(context: Any, message: str) -> None:
+    with context(), pytest.raises(CaptureError, match=HERE + ".*" + message):
+        capture(nn.Linear(8, 4), torch.randn(4, 8))
 
 
 def test_numpy_arrays_in_a_batch() -> None:

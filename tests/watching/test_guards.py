@@ -1,16 +1,20 @@
 """What the user's Python changes between two steps is never frozen: read anew, captured anew, or refused."""
 
+import copy
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils import prune
+from torch.overrides import TorchFunctionMode
 
 import lowtide
-from lowtide.errors import CaptureError, LowtideError, StaleCapture
+from lowtide.errors import CaptureError, InputError, LowtideError, StaleCapture
 from tests.watching.changing import Model, train
 from tests.zoo import often
 
@@ -22,6 +26,14 @@ def test_a_module_that_gets_other_parameters_is_refused_in_one_sentence() -> Non
 
     with pytest.raises(CaptureError, match="stores a tensor of the step"):
         train(change)
+
+
+class _Doubles(TorchFunctionMode):
+    """Doubles what relu gives."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is nn.functional.relu else result
 
 
 class Carries(nn.Module):
@@ -81,6 +93,31 @@ class TestTorchItself:
         finally:
             torch.backends.fp32_precision = before  # type: ignore[attr-defined]
 
+    @pytest.mark.parametrize("name", ["saved", "functions", "cache"])
+    def test_contexts_around_a_step(self, name: str) -> None:
+        """Entered for one of the later steps."""
+        made: Any = {
+            "saved": lambda: saved_tensors_hooks(lambda x: x.half(), lambda x: x.float()),
+            "functions": _Doubles,
+            "cache": lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+        }
+        usual = torch.autocast("cpu", torch.bfloat16) if name == "cache" else nullcontext()
+        torch.manual_seed(0)
+        ours = nn.Sequential(*[nn.Linear(8, 8)] * 3, nn.ReLU())
+        theirs = copy.deepcopy(ours)
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (ours, theirs)]
+        batch, loss = torch.randn(4, 8), lambda m, b: m(b).float().pow(2).mean()
+        with usual:
+            step = lowtide.train_step(ours, optimizers[0], batch, loss, sentinel=False)
+        for k in range(4):
+            with made[name]() if k == 2 else usual:
+                step(batch)
+                optimizers[1].zero_grad()
+                loss(theirs, batch).backward()  # type: ignore[no-untyped-call]
+            optimizers[1].step()
+            assert all(map(torch.equal, ours.parameters(), theirs.parameters())), k
+        assert len(step._prepared) == 2
+
     def test_a_hook_of_all_modules(self) -> None:
         handles: list[Any] = []
 
@@ -137,6 +174,16 @@ def test_another_optimizer_setting_is_measured_and_planned_anew() -> None:
     optimizer.param_groups[0]["weight_decay"] = 0.1
     step(batch)
     assert step.profile is not first
+
+
+def test_what_a_step_was_given_stays() -> None:
+    model = nn.Linear(8, 4)
+    step = lowtide.train_step(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(4, 8), lambda m, b: m(b).mean()
+    )
+    for name in ("loss", "model", "optimizer", "options"):
+        with pytest.raises(InputError, match=rf"step\.{name} cannot be set.*make a new one with train_step"):
+            setattr(step, name, getattr(step, name))
 
 
 def test_a_wrong_option_is_one_sentence() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from lowtide.errors import BatchMismatch, InputError, shown
+from lowtide.watching.values import PLAIN, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,12 @@ class TensorLeaf:
     dtype: torch.dtype
     device: torch.device
     stride: tuple[int, ...]
+    kind: type = Tensor
 
     @classmethod
     def of(cls, tensor: Tensor) -> "TensorLeaf":
         """The signature of `tensor`."""
-        return cls(tuple(tensor.shape), tensor.dtype, tensor.device, tuple(tensor.stride()))
+        return cls(tuple(tensor.shape), tensor.dtype, tensor.device, tuple(tensor.stride()), type(tensor))
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)} on {self.device}"
@@ -49,6 +51,17 @@ class BatchForm:
         leaves = tuple(TensorLeaf.of(x) if isinstance(x, Tensor) else x for _, x in paths)
         return cls(spec, wrapper, names, leaves, _sharing([x for _, x in paths if isinstance(x, Tensor)]))
 
+    def __eq__(self, other: object) -> bool:
+        """Constants are the same by type and value: 1 is neither True nor 1.0, and nan is itself."""
+        return (
+            isinstance(other, BatchForm)
+            and (self.spec, self.wrapper, self.paths, self.sharing)
+            == (other.spec, other.wrapper, other.paths, other.sharing)
+            and all(map(_same, self.leaves, other.leaves))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def tensor_paths(self) -> tuple[str, ...]:
         """How a person would write each tensor of the batch, e.g. `batch['labels']`."""
@@ -72,7 +85,7 @@ class BatchForm:
         tensors: list[Tensor] = []
         for path, expected, leaf in zip(self.paths, self.leaves, leaves, strict=True):
             if not isinstance(expected, TensorLeaf):
-                if isinstance(leaf, Tensor) or leaf != expected:
+                if isinstance(leaf, Tensor) or not _same(leaf, expected):
                     raise BatchMismatch(
                         f"{path} is {shown(leaf)}, but the graph was captured for {shown(expected)}: capture again"
                     )
@@ -109,6 +122,10 @@ class BatchForm:
         leaves = [next(rest) if isinstance(leaf, TensorLeaf) else leaf for leaf in self.leaves]
         batch = pytree.tree_unflatten(leaves, self.spec)
         return self.wrapper(batch) if self.wrapper else batch
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and (same(one, other, {}) or (not isinstance(one, PLAIN) and bool(one == other)))
 
 
 def _sharing(tensors: Sequence[Tensor]) -> tuple[int, ...]:

@@ -37,8 +37,10 @@ from lowtide.tracing.refusals import (
     refuse_early,
     refuse_effects,
     refuse_layouts,
+    refuse_modes,
     refuse_objects,
     refuse_others_on_ranks,
+    refuse_seeding,
     refuse_stale_parameters,
     refuse_types,
 )
@@ -49,6 +51,7 @@ from lowtide.tracing.spreading import gather_late, reduced, whole_form
 from lowtide.tracing.strides import keep_strides
 from lowtide.tracing.wrappers import unwrapped
 from lowtide.watching.guards import Guards
+from lowtide.watching.memory import Memory
 from lowtide.watching.settings import torch_settings
 from lowtide.watching.watcher import Effect, Watcher, collector_waits, may_settle, profiler_waits
 
@@ -190,6 +193,7 @@ def _trace(
     inputs = Inputs.of(model, optimizer)
     refuse_layouts(inputs, form, tensors)
     refuse_early(optimizer, inputs, form)
+    refuse_modes()
     settings = torch_settings()
     watcher = Watcher(model, loss or model_loss)
     try:
@@ -201,8 +205,9 @@ def _trace(
             model, loss or model_loss, inputs, form, tensors, joint.forward, spread
         ):
             settled, effects = effects, []
+        refuse_seeding(watcher.seeded)
         if side_effects == "refuse":
-            refuse_effects(effects, watcher.printed, joint.line)
+            refuse_effects(effects, watcher.printed, watcher.asked, joint.line)
         _drop_young()
     finally:
         watcher.restore()
@@ -233,7 +238,8 @@ def _trace(
     gather_late(graph)
     gather_outputs(graph)
     write_early(graph)
-    guards = Guards.of(watcher, settings, settled)
+    memory = Memory.of([x.tensor for x in given[: len(given) - len(tensors)] if not is_sharded(x.tensor)], tensors)
+    guards = Guards.of(watcher, settings, memory, settled, joint.kept)
     return Traced(
         *(model, optimizer, form, batch, graph, tuple(given), tuple(gradients)),
         *(joint.extra, joint.conditions, guards, spread),

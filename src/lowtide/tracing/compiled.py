@@ -30,6 +30,7 @@ from lowtide.tracing.functional import lift_constants
 from lowtide.tracing.recorder import ORIGIN, Origin
 from lowtide.tracing.source import short
 from lowtide.watching.guards import Guards
+from lowtide.watching.memory import Memory
 from lowtide.watching.values import Copies
 
 aten = torch.ops.aten
@@ -96,7 +97,7 @@ def compiled_step(joint: fx.GraphModule, outputs: int, inputs: Sequence[Input]) 
         example=None,
         ending=UpdateForm(),
         conditions=Conditions(len(inputs)),
-        guards=Guards((), Copies(), {}),
+        guards=Guards((), Copies(), {}, Memory.of((), ())),
     )
 
 

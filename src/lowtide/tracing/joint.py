@@ -12,23 +12,26 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 from torch.utils import _pytree as pytree
 
 from lowtide.errors import CaptureError, LowtideError, shortened
 from lowtide.graph.batch_form import BatchForm
 from lowtide.graph.conditions import Conditions
+from lowtide.kernels.effects import is_random
 from lowtide.kernels.shards import local
 from lowtide.parallel.alone import Alone
 from lowtide.tracing.known import KnownValues, models_may_look
 from lowtide.tracing.loss import Loss, loss_and_rest
 from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.recorder import Recorder, data_dependent, foreign_random, new_nodes, random_states
+from lowtide.tracing.replaced import methods_of_modules, modules_called_as
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import line_of, user_line
 from lowtide.tracing.spreading import note_gathers
 from lowtide.tracing.value_dependent import ValueDependent
-from lowtide.watching.watcher import Effect, Watcher, collector_waits
+from lowtide.watching.caches import Filling
+from lowtide.watching.watcher import Effect, Watcher, collector_waits, plain_attributes
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Joint:
     """By identity, the tensors that stood for the model's own, and those."""
     forward_effects: Sequence[Effect]
     """What had changed in Python when forward was over."""
+    kept: Sequence[Filling]
+    """What functions under lru_cache keep of it."""
 
 
 def trace_joint(
@@ -91,7 +96,9 @@ def trace_joint(
     stand_ins: dict[int, Tensor] = {}
     reals_by_id = {id(tensor): tensor for tensor in (*inputs.parameters.values(), *inputs.buffers.values())}
     forward_effects: list[Effect] = []
+    kept: list[Filling] = []
     writes = RealWrites()
+    methods, cached = methods_of_modules(), torch.is_autocast_cache_enabled()
 
     def step(parameters: list[Tensor], buffers: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None]:
         recorder = Recorder(model, known, writes)
@@ -100,10 +107,15 @@ def trace_joint(
         state = own | dict(zip(inputs.buffers, buffers, strict=True))
         reals = inputs.parameters | inputs.buffers
         stand_ins.update({id(reals[name]): tensor for name, tensor in state.items()})
+        for name, tensor in state.items():
+            vars(tensor).update(plain_attributes(reals[name]))
+        for name in own:
+            own[name]._is_param = True  # what isinstance(p, nn.Parameter) asks for
         known.start(leaves)
         untouched = [buffer._version for buffer in buffers]
-        with recorder, torch.enable_grad(), _autocast_cache():
+        with recorder, torch.enable_grad(), _autocast_cache(cached):
             with (
+                modules_called_as(methods),
                 standing_in(model, stand_ins) as swapped,
                 recorder.modules(),
                 ValueDependent([*state.values(), *leaves]) as seen,
@@ -112,6 +124,8 @@ def trace_joint(
                 returned = loss(model, form.rebuild(leaves))
                 replaced = [*_replaced_buffers(swapped), *seen.replaced.values()]
             forward_effects.extend(watcher.effects({id(fake): reals_by_id[real] for real, fake in stand_ins.items()}))
+            kept.extend(watcher.caches.filled())
+            _refuse_kept(kept, recorder.last_line or user_line())
             _refuse_checkpoint(recorder.checkpoint_at)
             written = [n for n, b, v in zip(inputs.buffers, buffers, untouched, strict=True) if b._version != v]
             spread.refuse_calls(recorder.calls_of_model, written, recorder.last_line or user_line())
@@ -165,6 +179,7 @@ def trace_joint(
         signatures[0],
         {id(fake): (fake, reals_by_id[real]) for real, fake in stand_ins.items()},
         forward_effects,
+        [Filling(filling.function, filling.key, None) for filling in kept],
     )
 
 
@@ -260,13 +275,14 @@ def quiet_trace() -> Iterator[None]:
 
 
 @contextmanager
-def _autocast_cache() -> Iterator[None]:
+def _autocast_cache(enabled: bool) -> Iterator[None]:
     """As eager does: with autocast a weight used twice is cast once, and its gradient is summed before the cast back.
+    Unless the user has switched that off.
 
     make_fx switches the cache off; with it off, the sum would be rounded differently.
     """
     before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(True)
+    torch.set_autocast_cache_enabled(enabled)
     try:
         yield
     finally:
@@ -373,6 +389,26 @@ def _refuse_backward(own: Mapping[str, Tensor], line: str) -> None:
             f"{line}: the loss function calls .backward() itself, and leaves gradients in the parameters: use "
             "torch.autograd.grad, or clear them with model.zero_grad() behind it"
         )
+
+
+def _refuse_kept(kept: Sequence[Filling], line: str) -> None:
+    """A function that keeps random numbers, or what was made from the model or the batch, keeps those of one step."""
+    mode = get_proxy_mode()
+    assert mode is not None, "a trace works inside make_fx only"
+    for filling in kept:
+        slots = [get_proxy_slot(x, mode.tracer, None) for x in filling.tensors]
+        nodes = [slot.proxy.node for slot in slots if slot is not None]
+        seen: set[fx.Node] = set()
+        while nodes:
+            node = nodes.pop()
+            if node.op == "placeholder" or is_random(node.target):
+                raise CaptureError(
+                    f"{line}: {filling.function.__name__}() keeps a tensor of its first call (lru_cache) that is made "
+                    "from random numbers, the model or the batch, which a captured step would make anew: call it once "
+                    "before train_step, or take the cache away"
+                )
+            nodes += [x for x in node.all_input_nodes if x not in seen]
+            seen.update(node.all_input_nodes)
 
 
 def _refuse_checkpoint(line: str) -> None:

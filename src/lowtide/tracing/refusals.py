@@ -11,6 +11,7 @@ from torch import Tensor, distributed, nn
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
@@ -120,9 +121,15 @@ def _slots(cls: type) -> Iterator[str]:
 
 
 def refuse_layouts(inputs: Inputs, form: BatchForm, batch: Sequence[Tensor]) -> None:
-    """Refuse sparse tensors and the like among what a step starts from."""
+    """Refuse sparse tensors, tensors with functions of their own and the like among what a step starts from."""
     given = inputs.parameters | inputs.buffers | dict(zip(form.tensor_paths, batch, strict=True))
     for name, tensor in given.items():
+        own = getattr(type(tensor).__torch_function__, "__func__", None)
+        if own not in (None, getattr(Tensor.__torch_function__, "__func__", None)):
+            raise CaptureError(
+                f"{user_line()}: {name} is a {type(tensor).__name__}, which has functions of its own "
+                "(__torch_function__) that a trace goes past: use .as_subclass(torch.Tensor)"
+            )
         if tensor.layout is not torch.strided:
             raise CaptureError(
                 f"{user_line()}: {name} is a {tensor.layout} tensor, whose bytes depend on its values, so they cannot "
@@ -208,8 +215,39 @@ def refuse_others_on_ranks(optimizer: Optimizer, trained: Mapping[str, Tensor], 
         )
 
 
-def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
-    """Refuse a step that changes something in Python or prints: run from the graph it would do so no more."""
+def refuse_modes() -> None:
+    """Refuse what works on the ops or on the backward of eager, which a captured step does not have."""
+    where = user_line()
+    if torch._C._len_torch_dispatch_stack():
+        mode = type(torch.utils._python_dispatch._get_current_dispatch_mode()).__name__
+        raise CaptureError(
+            f"{where}: a {mode} is on, which works on the ops of eager, and a captured step has others: leave it for "
+            "this call"
+        )
+    if torch.is_anomaly_enabled():
+        raise CaptureError(
+            f"{where}: torch.autograd.set_detect_anomaly is on, which looks at eager's backward, and a captured step "
+            "has none: switch it off"
+        )
+    if parametrize._cache_enabled:
+        raise CaptureError(
+            f"{where}: torch.nn.utils.parametrize.cached() is on, which keeps tensors beyond the step: use it inside "
+            "of the loss function"
+        )
+
+
+def refuse_seeding(seeded: str) -> None:
+    """Refuse a step that sets torch's random generator, or looks at its state: a graph only draws from it."""
+    if seeded:
+        raise CaptureError(
+            f"{short(seeded)}: the step sets a random generator of torch's or looks at its state (manual_seed, "
+            "fork_rng), which a captured step would not do: draw the numbers outside and put them into the batch"
+        )
+
+
+def refuse_effects(effects: Sequence[Effect], printed: str, asked: str, line: str) -> None:
+    """Refuse a step that changes something in Python, prints, or asks what another step answers anew: run from the
+    graph it would do so no more."""
     drawn = next((effect for effect in effects if effect.random), None)
     if drawn is not None:
         raise CaptureError(foreign_random(f"({drawn.name}) in what is called at {line}"))
@@ -238,4 +276,10 @@ def refuse_effects(effects: Sequence[Effect], printed: str, line: str) -> None:
         raise CaptureError(
             f"{short(printed)}: the step prints, or opens or writes a file, which a captured step would do no more: "
             'print what it returns, or, if that does not matter, pass side_effects="ignore"'
+        )
+    if asked:
+        raise CaptureError(
+            f"{short(asked)}: the step asks for the time, for files or for something else of the operating system, and "
+            "a captured step would keep the first answer for ever: ask outside of the step and put it into the batch; "
+            'or, if that does not matter, pass side_effects="ignore"'
         )

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from lowtide.errors import CaptureError
 from lowtide.kernels.eager import EagerCall, eager, eager_gradient
+from lowtide.tracing.replaced import meant
 from lowtide.tracing.source import user_line
 
 _PRODUCTS: set[Callable[..., Any]] = {torch.prod, Tensor.prod}
@@ -42,7 +43,7 @@ class ValueDependent(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        func, kwargs = meant(func), kwargs or {}
         if func == _SET_DATA:
             return self._set_data(*args)
         if func in _CHEAPER_WITHOUT and not (torch.is_grad_enabled() and _wants_gradient(args[0])):

@@ -93,8 +93,11 @@ class Prepared:
         changed = self.guards.changed()
         if changed is not None:
             return changed
+        tensors = form.tensors(batch)
+        if self.guards.memory.shared_with(tensors) != self.guards.memory.batch:
+            return Change("which tensors of the batch share their memory with the model")
         conditions = next(iter(self.steps.values())).graph.conditions
-        looked = conditions.first_difference(form.tensors(batch))
+        looked = conditions.first_difference(tensors)
         return None if looked is None else Change(f"what the step sees in the batch at {looked.source}")
 
 

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 TOLERANCE = 0.01
 """A measured peak that differs from the predicted one by more is reported."""
 
+_GIVEN = {"model", "optimizer", "loss", "options"}
+
 
 @dataclass
 class Measured:
@@ -160,6 +162,14 @@ class TrainStep:
         self._forms = Forms(self._spread, self._ranks, self.optimizer, batch, loss, options, plan)
         self._meter: Meter = meter_for(self._graph.device)
         self._arena = arena_for(self._graph.device) if options.addresses else None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _GIVEN and name in vars(self):
+            raise InputError(
+                f"step.{name} cannot be set, as the step is made for the one that it was given: make a "
+                "new one with train_step"
+            )
+        super().__setattr__(name, value)
 
     def __call__(self, batch: Any) -> Any:
         """One iteration on `batch`, or one micro-step; returns the detached loss, and what else the loss returned."""

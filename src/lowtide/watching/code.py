@@ -44,16 +44,18 @@ class CodeFacts:
 def facts_of(code: CodeType) -> CodeFacts | None:
     """None where the code is not of interest: the tracer's, lowtide's own, Python's."""
     file = code.co_filename
-    if file.startswith(("<frozen", "<lowtide", "<eval_with_key>", "<torch")):
+    if file.startswith(("<lowtide", "<eval_with_key>", "<torch")):
         return None
     library = "site-packages" in file
-    if file.startswith(_STDLIB) and not library:
+    if is_stdlib(file):
         return None
     if file.startswith(_LOWTIDE) and not file.startswith(_LOWTIDE + "models/"):
         return None
     if file.startswith(_TORCH) and not file.startswith(_TORCH_LAYERS):
         return None
-    names = {x for x in code.co_consts if isinstance(x, str) and x.isidentifier()}
+    constants = [x for x in code.co_consts if isinstance(x, str)]
+    constants += [x for held in code.co_consts if isinstance(held, tuple) for x in held if isinstance(x, str)]
+    names = {x for x in constants if x.isidentifier()}
     globals_ = set()
     instructions = list(dis.get_instructions(code))
     for instruction in instructions:
@@ -64,7 +66,8 @@ def facts_of(code: CodeType) -> CodeFacts | None:
     imports = {x.argval for x in instructions if x.opname == "IMPORT_NAME"}
     if "globals" in globals_ and not library:
         globals_ |= names
-    made_up = not (names | globals_).isdisjoint(_DYNAMIC) or _asks_for_made_up_names(instructions)
+    matches = any(x.opname == "MATCH_CLASS" for x in instructions)  # which attributes that reads, the class says
+    made_up = matches or not (names | globals_).isdisjoint(_DYNAMIC) or _asks_for_made_up_names(instructions)
     dynamic = made_up and not library
     return CodeFacts(
         tuple(sorted(names)),
@@ -75,6 +78,11 @@ def facts_of(code: CodeType) -> CodeFacts | None:
         library,
         file.startswith(_TORCH),
     )
+
+
+def is_stdlib(file: str) -> bool:
+    """Is code in this file Python's own?"""
+    return file.startswith((_STDLIB, "<frozen ")) and "site-packages" not in file
 
 
 def _asks_for_made_up_names(instructions: Sequence[dis.Instruction]) -> bool:

@@ -1,10 +1,12 @@
 """What a trace took for granted, compared before each step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from lowtide.watching.caches import Filling
 from lowtide.watching.holders import Container, Holder
+from lowtide.watching.memory import Memory
 from lowtide.watching.settings import Settings, change, torch_settings
 from lowtide.watching.values import MISSING, Copies, described, same
 from lowtide.watching.watcher import Effect, Watcher
@@ -39,13 +41,18 @@ class Guards:
     holders: Sequence[Holder]
     copies: Copies
     settings: Settings
+    memory: Memory
     settled: Sequence[Effect] = ()
     """What the user's first own forward will change; the step is the same before and after that."""
+    kept: list[Filling] = field(default_factory=list)
+    """What its functions will keep of their results, until that has happened."""
 
     @classmethod
-    def of(cls, watcher: Watcher, settings: Settings, settled: Sequence[Effect]) -> "Guards":
+    def of(
+        cls, watcher: Watcher, settings: Settings, memory: Memory, settled: Sequence[Effect], kept: Sequence[Filling]
+    ) -> "Guards":
         """After a trace, once everything is put back."""
-        return cls([holder for holder in watcher.holders.values() if holder.read], watcher.copies, settings, settled)
+        return cls(watcher.guarded(), watcher.copies, settings, memory, settled, list(kept))
 
     def changed(self) -> Change | None:
         """The first value that is not what the trace read; None where the trace still holds."""
@@ -58,13 +65,18 @@ class Guards:
                 if self._settled_there(holder) and self._has_settled:
                     continue
                 return Change(holder.name(key), *holder.values_at(key), holder, key)
+        there = next((filling for filling in self.kept if filling.is_there), None)
+        if there is not None:  # from another trace, of other values maybe
+            return Change(f"what {there.function.__name__}() keeps")
+        if self.memory.changed():
+            return Change("which parameters and buffers share their memory")
         return None
 
     def expect(self, change: Change, value: Any) -> None:
         """The trace was made while something stood in the place of `change`: this is what counts there."""
         assert change.holder is not None
         for holder in self.holders:
-            if holder.owner is change.holder.owner:
+            if holder.owner is change.holder.owner and type(holder) is type(change.holder):
                 holder.expect(change.key, value)
                 if isinstance(holder, Container):
                     self.copies[id(holder.owner)] = holder.copy
@@ -73,6 +85,8 @@ class Guards:
         """The first step has run, and in eager it would have left these changes behind: from now on they are there,
         so that the next capture starts from where eager would be. Where they are more than plain values, none is made:
         an object of a trace stays in the trace."""
+        while self.kept:
+            self.kept.pop().again()
         if all(effect.is_plain for effect in self.settled):
             for effect in self.settled:
                 if effect.holder.values_at(effect.key)[1] is effect.before:

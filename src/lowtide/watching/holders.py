@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sized
 from contextvars import ContextVar
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,17 @@ class Holder(ABC):
 
 
 class Attributes(Holder):
-    """The attributes of an object."""
+    """The attributes of an object, and its class, which can be set too."""
+
+    def __init__(self, owner: Any, path: str) -> None:
+        super().__init__(owner, path)
+        self.kind = type(owner)
+
+    def stale(self, copies: Copies) -> Any:
+        return super().stale(copies) if type(self.owner) is self.kind else "__class__"
+
+    def values_at(self, key: Any) -> tuple[Any, Any]:
+        return (self.kind, type(self.owner)) if key == "__class__" else super().values_at(key)
 
     def now(self) -> Mapping[Any, Any]:
         held: dict[Any, Any] = self.owner.__dict__
@@ -99,13 +110,14 @@ class Attributes(Holder):
 
     def restore(self) -> None:
         super().restore()
-        if list(self.owner.__dict__) != list(self.before):  # the order is the user's too
-            kept = {key: self.owner.__dict__[key] for key in self.before}
+        there = [key for key, value in self.before.items() if value is not MISSING]
+        if list(self.owner.__dict__) != there:  # the order is the user's too
+            kept = {key: self.owner.__dict__[key] for key in there}
             self.owner.__dict__.clear()
             self.owner.__dict__.update(kept)
 
 
-class Slots(Holder):
+class Slots(Attributes):
     """The attributes of an object that keeps them in slots."""
 
     def now(self) -> Mapping[Any, Any]:
@@ -117,6 +129,9 @@ class Slots(Holder):
             object.__delattr__(self.owner, key)
         else:
             object.__setattr__(self.owner, key, value)
+
+    def restore(self) -> None:
+        Holder.restore(self)
 
 
 def _slot_names(cls: type) -> tuple[str, ...]:
@@ -254,8 +269,8 @@ class Container(Holder):
         if not copy and not owner:
             return MISSING
         if len(copy) == len(owner):
-            if isinstance(copy, dict):
-                if all(owner.get(key, MISSING) is value for key, value in copy.items()):
+            if isinstance(copy, dict):  # in this order
+                if all(map(is_, copy, owner)) and all(map(is_, copy.values(), owner.values())):
                     return MISSING
             elif isinstance(copy, list) and all(a is b for a, b in zip(copy, owner, strict=True)):
                 return MISSING

@@ -1,12 +1,17 @@
 """How torch and the optimizer are set: what decides which kernels run and which bytes they take."""
 
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, overrides
 from torch.nn.modules import module as modules
+from torch.nn.utils import parametrize
 from torch.optim import Optimizer
+from torch.utils._device import DeviceContext
+
+from lowtide.watching.values import PLAIN
 
 Settings = dict[str, object]
 
@@ -29,6 +34,12 @@ def torch_settings() -> Settings:
     backends = torch.backends
     return {
         "autocast": tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")),
+        "the cache of autocast": torch.is_autocast_cache_enabled(),
+        "torch.autograd.set_detect_anomaly": torch.is_anomaly_enabled(),
+        "the mode of dispatch": torch._C._len_torch_dispatch_stack(),
+        "the mode of torch's functions": tuple(map(_mode, overrides._get_current_function_mode_stack())),
+        "torch.autograd.graph.saved_tensors_hooks": _hooks_on_saved(),
+        "torch.nn.utils.parametrize.cached": bool(parametrize._cache_enabled),
         "the default dtype": torch.get_default_dtype(),
         "the default device": str(torch.get_default_device()),
         "inference mode": torch.is_inference_mode_enabled(),
@@ -54,6 +65,24 @@ def torch_settings() -> Settings:
         ),
         "a hook of all modules": tuple(tuple(map(id, getattr(modules, name, {}).values())) for name in _GLOBAL_HOOKS),
     }
+
+
+def _mode(mode: object) -> object:
+    """A default device is a mode too, which torch makes anew at will."""
+    return str(mode.device) if isinstance(mode, DeviceContext) else (type(mode), id(mode))
+
+
+def _hooks_on_saved() -> object:
+    """The innermost pair of hooks; `save_on_cpu` makes the same functions anew, around the same values."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else tuple(map(_code_of, hooks))
+
+
+def _code_of(function: Any) -> object:
+    if not isinstance(function, FunctionType):
+        return id(function)
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    return id(function.__code__), tuple((type(x), x) if isinstance(x, PLAIN) else id(x) for x in held)
 
 
 def optimizer_settings(optimizer: Optimizer, separable: bool) -> Settings:

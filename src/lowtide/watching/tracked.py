@@ -37,5 +37,7 @@ for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"
     setattr(Tracked, f"__{_name}__", _computing(f"__{_name}__"))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "bool", "int", "float", "hash", "round", "trunc", "floor", "ceil"):
     setattr(Tracked, f"__{_name}__", _looking(f"__{_name}__"))
+for _name in ("is_integer", "as_integer_ratio", "hex", "conjugate"):
+    setattr(Tracked, _name, _looking(_name))
 for _name in ("floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod", "repr", "str", "format"):
     setattr(Tracked, f"__{_name}__", _looking(f"__{_name}__"))

@@ -60,6 +60,8 @@ def same(before: Any, now: Any, copies: Copies, known: Mapping[int, Any] | None 
     if type(before) is not type(now):
         return False
     if isinstance(before, PLAIN):
+        if not before:  # 0.0 is not -0.0
+            return repr(before) == repr(now)
         return bool(before == now) or (before != before and now != now)
     if isinstance(before, CONTAINERS):
         return same_contents(copies.get(id(before), before), now, copies, known)
@@ -118,4 +120,6 @@ def described(value: Any, limit: int = 60) -> str:
     if isinstance(value, PLAIN) or (isinstance(value, CONTAINERS) and len(value) < 20):
         text = repr(value)
         return text if len(text) <= limit else text[:limit] + "..."
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+        return value.__qualname__
     return str(value) if value is MISSING else f"a {type(value).__name__}"

@@ -4,7 +4,6 @@ import builtins
 import functools
 import gc
 import inspect
-import io
 import logging
 import os
 import sys
@@ -25,14 +24,17 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from lowtide.watching.caches import Caches, Kept
 from lowtide.watching.code import CodeFacts, facts_of, is_library
 from lowtide.watching.existing import Existing, Generator
 from lowtide.watching.holders import (
     RANDOM,
+    Attributes,
     ClassAttributes,
     Container,
     Globals,
@@ -42,6 +44,8 @@ from lowtide.watching.holders import (
     TensorForm,
     holder_of,
 )
+from lowtide.watching.names import CODE, OPERATORS, Names, may_be_set, unnamed_methods
+from lowtide.watching.outside import EVERYTHING, asker_of, asks_outside, read_whole, seeds, writes
 from lowtide.watching.values import CONTAINERS, MISSING, PLAIN, Copies, described, same, shallow
 
 log = logging.getLogger(__name__)
@@ -53,6 +57,10 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _PASSED_OVER = (logging.Logger, functools.cached_property, property, staticmethod, classmethod)
 _DATA = {"collections", "types", "argparse", "configparser", "multiprocessing"}
 """Python's modules whose classes hold data and read it by methods of their own, which are not looked at."""
+_SHORT = 64
+"""Of what a call is given, such as a batch or `**kwargs`, so many parts are looked at."""
+_WITH_MORE = (*PLAIN, *CONTAINERS, Tensor, FunctionType)
+"""Kinds that are what they hold, and may have attributes beside it."""
 _NO_NAMES = CodeFacts((), False, (), False, (), True, True)
 
 
@@ -132,13 +140,19 @@ class Watcher:
         self.copies: Copies = {}
         self.printed: str = ""
         """Where the user's code printed something, or opened or wrote a file."""
+        self.asked: str = ""
+        """Where it asked for the time, or something of the operating system."""
+        self.seeded: str = ""
+        """Where it set a random generator of torch's, or looked at its state."""
         # By the identity of code, because hashing code takes long; each code stays alive in its entry.
         self._facts: dict[int, tuple[CodeType, CodeFacts | None]] = {}
         self._done: set[tuple[int, int]] = set()
         self._existing = Existing()
         self._full = False
+        self._names: dict[int, Names] = {}
+        """What is the libraries', by the identity of the class or the module's globals."""
         self._libraries: set[int] = set()
-        self._caches: dict[int, tuple[functools._lru_cache_wrapper[Any], int]] = {}
+        self.caches = Caches()
         self._generators = self._existing.waiting()
         """The user's generators that wait, by the identity of their frames."""
         for path, module in model.named_modules():
@@ -168,21 +182,28 @@ class Watcher:
             facts = known[1] if known is not None else facts_of(code)
             if known is None:
                 self._facts[id(code)] = (code, facts)
-                if facts is not None and not facts.torch:
+                if facts is not None:
                     self._read_globals(frame.f_globals, facts.globals, code, facts)
                     self._imported(frame.f_globals, code, facts)
+                    self._read_tensors(facts)
             if facts is not None:
                 self._called(frame, code, facts)
+            elif (whole := read_whole(frame)) is not None and whole in self._existing:
+                self._reach(whole, f"what {code.co_name}() is given", EVERYTHING, code)
         elif event == "return":
-            if arg is not None and frame.f_back is not None and arg in self._existing:
+            if arg is not None and frame.f_back is not None:
                 caller = frame.f_back.f_code
                 facts = self._facts_of(caller)
-                if facts is not None:
+                if facts is not None and arg in self._existing:
                     self._reach(arg, f"the result of {frame.f_code.co_qualname}()", facts, caller)
-        elif event == "c_call" and not self.printed and (arg is print or _writes(arg)):
-            facts = self._facts_of(frame.f_code)
-            if facts is not None and not facts.library:
-                self.printed = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                elif facts is not None:
+                    self._made(type(arg), facts, caller)
+        elif event == "c_call" and not self.printed and (arg is print or writes(arg)):
+            self.printed = _line(asker_of(frame) if arg is open else frame if asker_of(frame) is frame else None)
+        elif event == "c_call" and not self.asked and asks_outside(arg):
+            self.asked = _line(asker_of(frame))
+        elif event == "c_call" and not self.seeded and seeds(arg):
+            self.seeded = _line(asker_of(frame))
 
     def _facts_of(self, code: CodeType) -> CodeFacts | None:
         """Of code that was seen to be called."""
@@ -197,10 +218,17 @@ class Watcher:
 
     def _called(self, frame: FrameType, code: CodeType, facts: CodeFacts) -> None:
         values = frame.f_locals
-        for name in (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars):
+        rest = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        for name in (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + rest], *code.co_freevars):
             value = values.get(name)
             if value in self._existing:
                 self._reach(value, f"{name} of {code.co_qualname}", facts, code)
+            elif isinstance(value, dict | list | tuple):
+                for part in pytree.tree_leaves(value) if len(value) < _SHORT else ():
+                    if not isinstance(part, Tensor) and part in self._existing:
+                        self._reach(part, f"{name} of {code.co_qualname}", facts, code)
+            elif value is not None:
+                self._made(getattr(type(value), "_forward_cls", type(value)), facts, code)
         if facts.library and not code.co_freevars:
             return
         for function in self._existing.functions_of(code):
@@ -213,21 +241,43 @@ class Watcher:
     def _read_globals(
         self, scope: dict[str, Any], names: Sequence[str], code: CodeType | None, facts: CodeFacts
     ) -> None:
+        library = facts.library or is_library(scope.get("__name__"))
         held: Globals | None = None
         for name in names:
             value = scope.get(name, MISSING)
-            if name.startswith("__") or (value is MISSING and (facts.library or hasattr(builtins, name))):
+            if name.startswith("__") or (value is MISSING and (library or hasattr(builtins, name))):
                 continue
-            if isinstance(value, FunctionType | type | ModuleType | BuiltinFunctionType) and facts.library:
-                continue
-            if held is None:
-                found = self.holders.get(id(scope))
-                held = found if isinstance(found, Globals) else Globals(scope, scope.get("__name__", "globals"))
-                self.holders[id(scope)] = held
-                if facts.library:
-                    self._libraries.add(id(scope))
-            held.note(name)
-            self._reach(value, held.name(name), facts, code)
+            if library and may_be_set(value) and (isinstance(value, CODE) or not facts.torch):
+                self._name(scope, name, scope.get("__name__", "globals"))
+                if isinstance(value, ModuleType) or (isinstance(value, type) and not facts.library):
+                    self._reach(value, name, facts, code)
+            elif not library or not (facts.torch or is_library(scope.get("__name__"))):
+                if held is None:
+                    held = self._globals(scope, facts)
+                held.note(name)
+                self._reach(value, held.name(name), facts, code)
+
+    def _globals(self, scope: dict[str, Any], facts: CodeFacts) -> Globals:
+        found = self.holders.get(id(scope))
+        held = found if isinstance(found, Globals) else Globals(scope, scope.get("__name__", "globals"))
+        self.holders[id(scope)] = held
+        if facts.library:
+            self._libraries.add(id(scope))
+        return held
+
+    def _name(self, owner: Any, name: str, path: str) -> None:
+        """A step finds something of a library's under `name` in `owner`."""
+        held = self._names.get(id(owner))
+        if held is None:
+            held = self._names[id(owner)] = Names(owner, path)
+        held.reads(name)
+
+    def _read_tensors(self, facts: CodeFacts) -> None:
+        """The user's code calls methods of tensors."""
+        if not facts.library:
+            for name in (*facts.names, *OPERATORS):
+                if hasattr(Tensor, name):
+                    self._name(Tensor, name, "torch.Tensor")
 
     def _imported(self, scope: dict[str, Any], code: CodeType, facts: CodeFacts) -> None:
         """What statements inside of `code` import, where that is there already."""
@@ -280,15 +330,21 @@ class Watcher:
                 for key, value in held.items() if isinstance(held, dict) else ():
                     if isinstance(value, Tensor):
                         self._hold(value, f"{path}.{key}")
+                        if plain := plain_attributes(value):
+                            self.holders.setdefault(~id(value), Attributes(value, f"{path}.{key}")).read.update(plain)
 
     def _reach(self, value: Any, path: str, facts: CodeFacts, code: CodeType | None) -> None:
         """`code` may read `value` and, by the names in it, what hangs on it."""
-        if isinstance(value, PLAIN) or value is MISSING or isinstance(value, _PASSED_OVER):
+        if value is MISSING or isinstance(value, _PASSED_OVER) or (isinstance(value, PLAIN) and not _is_own(value)):
             return
         key = (id(value), id(code))
         if key in self._done:
             return
         self._done.add(key)
+        if isinstance(value, _WITH_MORE) and not facts.library and hasattr(value, "__dict__"):
+            self._more(value, path, facts, code)
+        if isinstance(value, PLAIN):
+            return
         if isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):
             if not isinstance(value.__self__, ModuleType):  # as that of a builtin function is
                 self._reach(value.__self__, path, facts, code)
@@ -298,7 +354,13 @@ class Watcher:
                 for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                     self._cell(cell, f"the variable {name!r} around {value.__qualname__}", facts, code)
         elif isinstance(value, functools._lru_cache_wrapper):
-            self._caches.setdefault(id(value), (value, value.cache_info().misses))
+            self.caches.note(value, own=not facts.library)
+            if not facts.library:
+                self._names.setdefault(id(value), Kept(value, f"what {value.__name__}() keeps")).reads("misses")
+        elif isinstance(value, np.ndarray) and value.dtype.hasobject:
+            self._hold(value, path)
+            for element in value.flat:
+                self._reach(element, f"{path}[...]", facts, code)
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self._reach(part, path, facts, code)
@@ -310,10 +372,11 @@ class Watcher:
             for held in gc.get_referents(value):
                 self._reach(held, path, facts, code)
         elif isinstance(value, ModuleType):
-            if not is_library(value.__name__) and facts.names:
-                self._read_globals(vars(value), facts.names, code, facts)
+            self._read_globals(vars(value), facts.names, code, facts)
         elif isinstance(value, type):
             self._class(value, facts, code, facts.names)
+            if type(value) is not type:
+                self._class(type(value), facts, code, facts.names)
         elif isinstance(value, CONTAINERS):
             holder = self._hold(value, path)
             pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -327,6 +390,8 @@ class Watcher:
         holder = self._hold(value, path)
         if holder is None or isinstance(value, (Tensor, *RANDOM)) or isinstance(holder, Position):
             return
+        if isinstance(holder, Attributes) and not is_library(type(value).__module__):
+            holder.reads("__class__")  # which it is, if nothing else
         held = holder.now()
         everything = facts.dynamic or type(value).__module__.partition(".")[0] in _DATA
         names = {*facts.names, *held} if everything else facts.names
@@ -345,24 +410,58 @@ class Watcher:
             for name, child in value.named_children():
                 self._reach(child, f"{holder.path}.{name}", facts, code)
 
+    def _more(self, value: Any, path: str, facts: CodeFacts, code: CodeType | None) -> None:
+        """What hangs on a function, a tensor, a list or a number, beside what it is."""
+        if isinstance(value, FakeTensor):
+            return
+        held = vars(value)
+        names = held.keys() if facts.dynamic else [name for name in facts.names if name in held or facts.asks]
+        if names and len(self.holders) < MOST:
+            holder = self.holders.setdefault(~id(value), Attributes(value, path))
+            for name in names:
+                holder.reads(name)
+                self._reach(held.get(name, MISSING), f"{path}.{name}", facts, code)
+
+    def _made(self, cls: type, facts: CodeFacts, code: CodeType) -> None:
+        """`code` may read attributes of the class of something that was made in the trace."""
+        if (id(cls), id(code)) not in self._done and not is_library(cls.__module__):
+            self._done.add((id(cls), id(code)))
+            self._class(cls, facts, code, facts.names)
+
     def _class(self, cls: type, facts: CodeFacts, code: CodeType | None, names: Any) -> bool:
         """Note the attributes of a class that are called `names`; says whether there is one."""
         found = False
+        if (id(cls), 0) not in self._done:
+            self._done.add((id(cls), 0))
+            for name in unnamed_methods(cls):
+                self._class_attribute(cls, name, facts, code)
         for name in names:
-            owner = next((c for c in cls.__mro__ if name in c.__dict__), None)
-            if owner is None:
-                continue
-            found = True
-            if name.startswith("__"):
-                continue
-            for c in cls.__mro__[: cls.__mro__.index(owner) + 1]:  # each of them may come to have one of its own
-                holder = None if is_library(c.__module__) else self._hold(c, c.__qualname__)
+            if any(name in c.__dict__ for c in cls.__mro__):
+                found = True
+                if not name.startswith("__"):
+                    self._class_attribute(cls, name, facts, code)
+        return found
+
+    def _class_attribute(self, cls: type, name: str, facts: CodeFacts, code: CodeType | None) -> None:
+        """`name` in the class that has it, and in those before it, each of which may come to have one of its own."""
+        for c in cls.__mro__:
+            if not is_library(c.__module__):
+                holder = self._hold(c, c.__qualname__)
                 if isinstance(holder, ClassAttributes):
                     holder.reads(name)
                     attribute = c.__dict__.get(name, MISSING)
                     if not isinstance(attribute, FunctionType):
                         self._reach(attribute, holder.name(name), facts, code)
-        return found
+            elif c.__module__.startswith("torch"):
+                self._name(c, name, f"{c.__module__}.{c.__qualname__}")
+            if name in c.__dict__:
+                return
+
+    def guarded(self) -> list[Holder]:
+        """What the trace may have read, once everything is put back."""
+        for names in self._names.values():
+            names.note_all()
+        return [holder for holder in (*self._names.values(), *self.holders.values()) if holder.read]
 
     def effects(self, known: Mapping[int, Any]) -> list[Effect]:
         """What has changed since it was first seen; `known` maps stand-ins to the tensors that they stand for."""
@@ -379,9 +478,12 @@ class Watcher:
         """Everything that was seen, as it was before."""
         for holder in self.holders.values():
             holder.restore()
-        for cache, misses in self._caches.values():
-            if cache.cache_info().misses > misses:
-                cache.cache_clear()  # it may hold tensors of the trace
+        self.caches.empty()
+
+
+def plain_attributes(tensor: Tensor) -> dict[str, Any]:
+    """What the user has hung on a parameter or a buffer, as far as what stands in for it in a trace has it too."""
+    return {name: value for name, value in vars(tensor).items() if isinstance(value, PLAIN)}
 
 
 def may_settle(effects: Sequence[Effect], of_forward: Sequence[Effect]) -> bool:
@@ -400,11 +502,13 @@ def _frozen(value: Any) -> Any:
     return shallow(value) if isinstance(value, CONTAINERS) and not isinstance(value, tuple | frozenset) else value
 
 
-def _writes(function: Any) -> bool:
-    """Does this builtin open a file or write to one?"""
-    if function is open:
-        return True
-    return isinstance(getattr(function, "__self__", None), io.IOBase) and function.__name__ in ("write", "writelines")
+def _line(frame: FrameType | None) -> str:
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_own(value: Any) -> bool:
+    """Is this number or string of a class of the user's, or a member of an Enum, with attributes beside it?"""
+    return hasattr(value, "__dict__") and not is_library(type(value).__module__)
 
 
 def _contents(cell: CellType) -> Any:
