@@ -338,10 +338,12 @@ def _add_updates(
 
 def _join_sharing(parts: list[list[Tensor]]) -> list[list[Tensor]]:
     """Parts whose parameters lie in one storage, such as slices of a flat buffer, become one: they write one thing."""
-    joined: list[list[Tensor]] = []
-    for part in parts:
+    joined: dict[int, list[Tensor]] = {}
+    number_of: dict[int, int] = {}
+    for number, part in enumerate(parts):
         storages = {local(p).untyped_storage()._cdata for p in part}
-        sharing = [other for other in joined if storages & {local(p).untyped_storage()._cdata for p in other}]
-        joined = [other for other in joined if all(other is not x for x in sharing)]
-        joined.append([p for other in (*sharing, part) for p in other])
-    return joined
+        sharing = sorted({number_of[s] for s in storages if s in number_of})
+        joined[number] = [p for other in sharing for p in joined.pop(other)] + part
+        for p in joined[number] if sharing else part:
+            number_of[local(p).untyped_storage()._cdata] = number
+    return list(joined.values())

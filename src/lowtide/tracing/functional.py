@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lowtide.kernels.draw import DRAWS, draw
 from lowtide.kernels.effects import schema_writes
 from lowtide.kernels.strides import restride, same_strides
+from lowtide.tracing.noted import noted
 from lowtide.tracing.recorder import ORIGIN, Origin, new_nodes
 from lowtide.tracing.true_strides import correct_strides, true_aliases
 
@@ -47,7 +48,7 @@ class _Inherit(TorchDispatchMode):
         assert mode is not None, "functionalising works inside make_fx only"
         last = mode.tracer.graph._root.prev
         with true_aliases(func, args):
-            out = func(*args, **(kwargs or {}))
+            out = noted(mode, func, args, kwargs or {})
         made = list(new_nodes(mode.tracer.graph, last))
         correct_strides(func, args, out, made)
         for node in made:

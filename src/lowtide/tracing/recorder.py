@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from lowtide.errors import CaptureError
 from lowtide.records.vocabulary import Phase
 from lowtide.tracing.known import KnownValues, looks_at_values
+from lowtide.tracing.noted import noted
 from lowtide.tracing.real_writes import RealWrites
 from lowtide.tracing.signature import Signature
 from lowtide.tracing.source import inside_checkpoint, user_line
@@ -126,7 +127,7 @@ class Recorder(TorchDispatchMode):
         self._writes.note(func, args, kwargs)
         try:
             with true_aliases(func, args):
-                out = func(*args, **kwargs)
+                out = noted(mode, func, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise CaptureError(_data_dependent(func, origin)) from None
         except UnsupportedOperatorException:

@@ -43,7 +43,7 @@ class Existing:
         self._generators = [self._objects[place] for place in np.flatnonzero(kinds == id(GeneratorType))]
         codes = addresses(list(map(attrgetter("__code__"), self._functions)))
         self._order = np.argsort(codes, kind="stable")
-        self._codes = codes[self._order]
+        self._codes = array("q", codes[self._order].tobytes())
         # Most that a trace asks for is new: a table of bytes says so at once, and the sorted ids have the last word.
         slots = np.zeros(_SLOTS, np.uint8)
         slots[_slot(ids)] = 1
@@ -59,8 +59,10 @@ class Existing:
 
     def functions_of(self, code: CodeType) -> Iterator[FunctionType]:
         """All that run `code`."""
-        first, last = (np.searchsorted(self._codes, id(code), side) for side in ("left", "right"))
-        return (self._functions[place] for place in self._order[first:last])
+        place = bisect_left(self._codes, id(code))
+        while place < len(self._codes) and self._codes[place] == id(code):
+            yield self._functions[self._order[place]]
+            place += 1
 
     def waiting(self) -> dict[int, Generator]:
         """The generators that have not come to their end, by the identity of their frames."""
