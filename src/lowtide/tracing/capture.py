@@ -170,7 +170,7 @@ def trace(
         else:
             with spread.aside():
                 traced = _trace(model, optimizer, batch, loss, side_effects, spread, spreads=True)
-        _drop_young()
+        gc.collect(1)
         return traced
 
 
@@ -249,9 +249,10 @@ def _trace(
 def _drop_young() -> None:
     """Collect what the last pass made and left behind; by itself the collector waits until the trace is over.
 
-    What Python has taken for small objects it hardly gives back, as a few that stay hold it: the peak counts.
+    What Python has taken for small objects it hardly gives back, as a few that stay hold it: the peak counts. What is
+    there counts as old only when the trace is over: a quarter more of old objects makes Python look at all there are.
     """
-    gc.collect(1)
+    gc.collect(0)
 
 
 def _batch_last(graph: fx.Graph, given: list[InputTensor], at: int, count: int) -> None:

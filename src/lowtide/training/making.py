@@ -1,5 +1,6 @@
 """The steps that are ready, one for each form of batch and state of the world, and how those are made that are not."""
 
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from lowtide.watching.guards import Change
 from lowtide.watching.settings import Settings, optimizer_settings
 from lowtide.watching.tracked import Tracked
 from lowtide.watching.values import ANY
+from lowtide.watching.watcher import collector_waits
 
 log = logging.getLogger(__name__)
 
@@ -299,8 +301,11 @@ class Forms:
         return self.options.measure == "training" and self.options.swap == "off" and self.ranks.alone
 
     def _captured(self, batch: Any, why: Change | None) -> tuple[Traced, dict[Micro, StepGraph]]:
-        traced = replace(self._trace(batch, why), example=None)  # the batch must not stay alive
-        return traced, {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
+        with collector_waits():
+            traced = replace(self._trace(batch, why), example=None)  # the batch must not stay alive
+            graphs = {kind: traced.finish(self._ending(kind)) for kind in self._kinds()}
+            gc.collect(1)
+        return traced, graphs
 
     def _known(
         self,
