@@ -6,7 +6,7 @@
 # make fits     what docs/fit.md shows: plans of Llama 3.1 8B on H100, and published runs predicted; nothing is measured
 # make analysis docs/analysis.md and the tables of README.md and docs/ from what is under reports/, nothing measured
 # make docs     the site, in out/site: docs/ and the API from the docstrings, without network
-# make bench    memory, page faults and time: eager, warm eager, captured, checkpointed, planned at three budgets (16 minutes)
+# make bench    memory, page faults and time: eager, warm eager, captured, checkpointed, planned at four budgets (20 minutes)
 # make bench-fit       estimated times against measured ones by kind of op, on idle cores (5 minutes at most, to be measured)
 # make bench-startup   until a step is planned, and nine other shapes in 36 steps, counted in eager steps
 # make bench-deeper    capture, measure and plan of GPT-2 with 12 to 96 layers
@@ -19,7 +19,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 STAMP := .venv/.lowtide-setup
 ALL_PEERS := checkpoint, checkpoint every second, compile aot 0.5, compile aot 1.0, compile aot 0.2, compile aot 0.0, compile inductor 1.0, compile inductor 0.5
-QUICKLY := --peers checkpoint --variants process --rounds 4 --time-limit 12 --at-once 10
+QUICKLY := --left 75,50,35,20 --peers checkpoint --variants process --rounds 8 --time-limit 12 --at-once 7
 VARIANTS := mutwo, chen, no packing, late updates, no addresses, swap, process
 
 .PHONY: bench-fit bench-startup bench-deeper docs setup demo test test-kernels test-slow fuzz lint format reports sweeps largest policies fits analysis bench bench-full bench-capture bench-budgets bench-compile bench-swap bench-parallel bench-planner clean
@@ -112,10 +112,10 @@ analysis: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# About ten minutes: every kind of step in a process of its own, in turn. Nine of BERT-Base at once take about 16 GB.
+# About twenty minutes: every kind of step in a process of its own, in turn. Seven of BERT-Base at once take about 12 GB.
 bench: setup
-	$(BIN)/lowtide bench process resnet152 --batch-size 4 --left 75,50,20 $(QUICKLY) --force --out reports/process/resnet152
-	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 --left 75,50,20 $(QUICKLY) --force --out reports/process/bert-base
+	$(BIN)/lowtide bench process resnet152 --batch-size 4 $(QUICKLY) --force --out reports/process/resnet152
+	$(BIN)/lowtide bench process bert-base --batch-size 8 --dropout 0 $(QUICKLY) --force --out reports/process/bert-base
 
 # All models, peers and variants: hours.
 bench-full: setup
@@ -131,8 +131,10 @@ bench-fit: setup
 	$(BIN)/lowtide bench fit bert-base:4 gpt2:2 resnet152:2 --runs 3 --force --out reports/calibration
 
 bench-startup: setup
-	$(BIN)/lowtide bench startup resnet152 --batch-size 4 --budget 75% --force --out reports/startup/resnet152
-	$(BIN)/lowtide bench startup bert-base --batch-size 8 --budget 80% --force --out reports/startup/bert-base
+	for measure in before training; do \
+		$(BIN)/lowtide bench startup resnet152 --batch-size 4 --budget 75% --measure $$measure --force --out reports/startup/resnet152-$$measure || exit 1; \
+		$(BIN)/lowtide bench startup bert-base --batch-size 8 --budget 80% --measure $$measure --force --out reports/startup/bert-base-$$measure || exit 1; \
+	done
 
 bench-deeper: setup
 	$(BIN)/lowtide bench deeper --layers 12,24,48,96 --force --out reports/deeper

@@ -26,6 +26,7 @@ def startup(
         int, typer.Option(help="Eager steps that are measured, after one to warm up.", callback=at_least(1))
     ] = 5,
     policy: PolicyName = "optimal",
+    measure: Annotated[str, typer.Option(help="Measure ops before the first step, or in training.")] = "before",
     shapes: Annotated[
         int,
         typer.Option(
@@ -45,7 +46,7 @@ def startup(
         from lowtide.experiments.startup.run import measure_startup
 
         training = chosen.build(batch_size)
-        found = measure_startup(training, chosen.make_optimizer(training), budget, policy, steps, shapes, say)
+        found = measure_startup(training, chosen.make_optimizer(training), budget, policy, measure, steps, shapes, say)
         if folder is not None:
             found.save(folder / NAME)
     each = found.eager_step_s

@@ -182,9 +182,9 @@ def sweep_table(folder: Path) -> str:
 
 
 _STARTUP_HEAD = (
-    "| | until a step is planned | in eager steps | until the first loss, in eager steps | guards, of a step "
-    "| the sentinel's forward, of a step | other shapes | all of them, in eager steps |",
-    "|---|---|---|---|---|---|---|---|",
+    "| | measured | until a step is planned | in eager steps | until the first loss, in eager steps "
+    "| guards, of a step | the sentinel's forward, of a step | other shapes | all of them, in eager steps |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -195,7 +195,7 @@ def startup_table(folder: Path) -> str:
         found = Startup.load(path)
         each = found.eager_step_s
         rows.append(
-            f"| {found.model}, {found.budget} | {found.whole_s:.0f} s | {found.whole_s / each:.1f} "
+            f"| {found.model}, {found.budget} | {found.measure} | {found.whole_s:.0f} s | {found.whole_s / each:.1f} "
             f"| {found.first_loss_s / each:.1f} | {median(found.guards_s) / each:.2%} | {found.sentinel_s / each:.2f} "
             f"| {len(found.shapes)} | {found.shapes_s / each:.1f} |"
         )

@@ -35,11 +35,13 @@ class Shape:
 class Startup(Saved):
     """Seconds, all of them."""
 
-    FORMAT = "lowtide-startup/2"
+    FORMAT = "lowtide-startup/3"
 
     model: str
     batch: tuple[str, ...]
     budget: str
+    measure: str
+    """When ops were measured: before the first step, or in training."""
     torch: str
     threads: int
     stages: tuple[Stage, ...]

@@ -25,6 +25,7 @@ def measure_startup(
     optimizer: Optimizer,
     budget: str,
     policy: str,
+    measure: str,
     steps: int,
     shapes: int,
     say: Callable[[str], None],
@@ -34,7 +35,14 @@ def measure_startup(
     say("capture, profile and plan")
     began = perf_counter()
     step = train_step(
-        training.model, optimizer, training.batch, training.loss, budget=budget, policy=policy, progress=False
+        training.model,
+        optimizer,
+        training.batch,
+        training.loss,
+        budget=budget,
+        policy=policy,
+        measure=measure,
+        progress=False,
     )
     step(training.batch)
     first, meanwhile = perf_counter() - began, 1
@@ -53,6 +61,7 @@ def measure_startup(
         model=training.name,
         batch=BatchForm.of(training.batch).lines,
         budget=budget,
+        measure=measure,
         torch=str(torch.__version__),
         threads=torch.get_num_threads(),
         stages=stages,
