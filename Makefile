@@ -152,7 +152,7 @@ bench-compile: setup
 ifdef QUICK
 	$(COMPILE) bert-base --batch-size 8 --dropout 0 --shares 1.0,0.5 --below 92 --rounds 2 --time-limit 5 --out reports/compile/quick
 else
-	$(COMPILE) bert-base --batch-size 16 --dropout 0 --shares 1.0,0.5,0.2 --below 95 --rounds 3 --out reports/compile/bert-base
+	$(COMPILE) bert-base --batch-size 16 --dropout 0 --shares 1.0,0.2 --below 95 --rounds 3 --out reports/compile/bert-base
 	$(COMPILE) bert-base --batch-size 8 --dropout 0.1 --shares 1.0,0.5,0.0 --below 92 --rounds 1 --out reports/compile/bert-base-dropout
 	$(COMPILE) gpt2 --batch-size 2 --seq-len 256 --dropout 0 --shares 1.0,0.5,0.0 --below 85 --rounds 3 --out reports/compile/gpt2
 	$(COMPILE) gpt2 --batch-size 2 --seq-len 256 --dropout 0.1 --shares 1.0,0.5,0.0 --below 85 --rounds 1 --out reports/compile/gpt2-dropout

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from lowtide.errors import InputError
@@ -25,8 +27,9 @@ class Answering:
     def ask(self, word: str) -> dict[str, Any]:
         """What it answers to `word`."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it is gone, which the answer says
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
@@ -35,7 +38,8 @@ class Answering:
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
-            raise InputError(f"the process of the kind {self._name!r} ended with exit code {code}: see above")
+            why = "the system killed it, most likely for want of memory" if code == -SIGKILL else "see above"
+            raise InputError(f"the process of the kind {self._name!r} ended with exit code {code}: {why}")
         found: dict[str, Any] = json.loads(line)
         return found
 
