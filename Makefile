@@ -165,7 +165,7 @@ bench-swap: setup
 	$(BIN)/lowtide bench swap bert-base --batch-size 8 --left 75,50,35,20 --rounds 4 --time-limit 12 --force --out reports/swap/bert-base
 
 # Six processes at a time, of BERT-Base about 13 GB. PARALLEL="--ways fsdp --rounds 2 --time-limit 5" is a first look.
-PARALLEL ?= --rounds 5 --time-limit 20
+PARALLEL ?= --rounds 3 --time-limit 10
 bench-parallel: setup
 	$(BIN)/lowtide bench parallel examples/gpt2-50m/config.json --batch-size 4 --seq-len 128 $(PARALLEL) --force --out reports/parallel/gpt2-50m
 	$(BIN)/lowtide bench parallel bert-base --batch-size 4 --seq-len 128 $(PARALLEL) --force --out reports/parallel/bert-base

@@ -87,7 +87,7 @@ def _compared(folder: Path) -> list[Compared]:
 
 def _title(found: Compared) -> str:
     dropout = "" if found.dropout is None else f", dropout {found.dropout:g}"
-    return f"{found.model}{dropout}, {found.executor}"
+    return f"{found.model}, batch {found.batch_size}{dropout}, {found.executor}"
 
 
 def _gradients(row: CompiledRow) -> str:
